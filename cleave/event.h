@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cleave/units.h"
+
+// What the library tells the world. It never prints: sinks (report/) turn
+// events into progress bars, step lines and logs.
+namespace cleave {
+
+// Once, before the first step.
+struct RunStarted {
+  std::string model;
+  int stages = 1;
+  int microbatches = 1;
+  std::string schedule;
+  std::int64_t steps = 0;  // how many this run will take
+  std::int64_t epochs = 0;
+  std::int64_t batch = 0;
+  std::optional<Seconds> predicted_step;  // where the plan has a prediction
+};
+
+// After every optimizer step. Steps count from 1.
+struct StepDone {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;  // counts from 1
+  std::int64_t samples = 0;
+  double loss = 0;
+  double learning_rate = 0;
+  std::optional<double> gradient_norm;  // where clipping asked for it
+  Seconds duration;
+  double bubble = 0;               // share of the devices' time spent waiting
+  std::vector<Bytes> peak_memory;  // one per device, since the run's start
+};
+
+// After judging the network on a data set.
+struct Evaluated {
+  std::int64_t step = 0;
+  std::string data;  // "test", "train"
+  double loss = 0;
+  std::optional<double> accuracy;  // where the task has classes
+  std::int64_t samples = 0;
+};
+
+// Once, after the last step or when the run was stopped before it.
+struct RunEnded {
+  std::int64_t steps = 0;
+  bool interrupted = false;
+  Seconds duration;
+  Seconds median_step;  // zero when no step was taken
+  std::optional<Seconds> predicted_step;
+};
+
+using Event = std::variant<RunStarted, StepDone, Evaluated, RunEnded>;
+
+// Hears events, one at a time, from the thread that runs the trainer.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  virtual void on(const Event& event) = 0;
+};
+
+}  // namespace cleave

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cleave/ids.h"
+#include "cleave/plan/profile.h"
+#include "cleave/units.h"
+
+namespace cleave {
+
+// A device as the planner sees it.
+struct DeviceSpec {
+  std::string name;  // "cpu:0"
+  double speed = 1;  // relative to the device the profile was measured on
+  Bytes memory;      // its budget; zero: without limit
+};
+
+// What the user fixes; what is left at its default the planner chooses.
+struct PlanRequest {
+  std::int64_t batch = 1;
+  int stages = 0;         // 0: as many as pay, at most one per device
+  int microbatches = 0;   // 0: four per stage, as far as the batch has samples
+  std::string schedule = "1f1b";
+  int state_copies = 2;   // optimizer values kept per parameter (AdamW: 2)
+};
+
+struct StagePlan {
+  std::string device;
+  std::vector<std::string> layers;
+  Seconds forward;   // predicted, of one microbatch
+  Seconds backward;  // predicted, of one microbatch
+  Bytes parameters;
+  Bytes peak;        // predicted: parameters, gradients, states, activations
+
+  bool operator==(const StagePlan&) const = default;
+};
+
+// Who computes what, in which order, and what that is predicted to cost.
+struct Plan {
+  std::string model;
+  std::int64_t batch = 1;
+  int microbatches = 1;
+  std::string schedule = "1f1b";
+  std::vector<StagePlan> stages;
+  Seconds step;       // predicted time of one step; zero: not predicted
+  double bubble = 0;  // predicted share of the devices' time spent waiting
+
+  bool operator==(const Plan&) const = default;
+};
+
+// Cuts the profiled model over the devices, in their order. Throws Error when
+// there are more stages than layers or devices, or when no cut fits the
+// devices' memory; the error then names the smallest budget that would fit.
+Plan make_plan(const Profile& profile,
+               const std::vector<DeviceSpec>& devices,
+               const PlanRequest& request);
+
+// As JSON that a person can edit. Reading checks types and ranges and throws
+// Error that names file and key; check_plan() compares with a model.
+std::string to_json(const Plan& plan);
+Plan parse_plan(const std::string& json, const std::string& source);
+void save_plan(const Plan& plan, const std::filesystem::path& file);
+Plan load_plan(const std::filesystem::path& file);
+
+// Throws Error unless the plan's stages hold exactly `layers`, in order, none
+// empty, and its schedule and numbers make sense.
+void check_plan(const Plan& plan, const std::vector<std::string>& layers);
+
+}  // namespace cleave

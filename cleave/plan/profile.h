@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cleave/units.h"
+
+namespace cleave {
+
+// What one layer costs for one microbatch, measured on one device.
+struct LayerCost {
+  std::string name;
+  Seconds forward;
+  Seconds backward;
+  Bytes parameters;
+  Bytes activations;  // what stays in memory between forward and backward
+  Bytes crossing;     // all values that cross a cut right behind this layer
+
+  bool operator==(const LayerCost&) const = default;
+};
+
+// A model as the planner sees it: costs, no tensors.
+struct Profile {
+  std::string model;
+  std::int64_t microbatch = 1;  // samples in the microbatch that was measured
+  std::string device;           // what it was measured on
+  int measured = 0;             // layers timed; the others equal one of them
+  std::vector<LayerCost> layers;
+
+  bool operator==(const Profile&) const = default;
+};
+
+}  // namespace cleave

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <compare>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cleave/ids.h"
+
+// A schedule is data: every rank's actions in order. Generators make it
+// (registry.h), passes complete it (passes.h), the validator proves it can run
+// (validate.h), the simulator times it (simulate.h), the executor runs it.
+namespace cleave {
+
+// What a rank does. A generator writes only forward and backward; the message
+// pass adds the rest.
+enum class Op {
+  forward,           // F:  compute a stage's outputs
+  backward,          // B:  compute the gradients of a stage
+  receive_forward,   // RF: take the values the previous stage sent
+  send_forward,      // SF: hand the values on to the next stage
+  receive_backward,  // RB: take the gradients the next stage sent
+  send_backward,     // SB: hand the gradients back to the previous stage
+};
+
+struct Action {
+  Op op = Op::forward;
+  Microbatch microbatch;
+  StageId stage;
+
+  auto operator<=>(const Action&) const = default;
+};
+
+using Row = std::vector<Action>;  // what one rank does, in order
+
+struct Schedule {
+  int stages = 1;
+  int microbatches = 1;
+  std::vector<Row> rows;  // one per rank
+
+  bool operator==(const Schedule&) const = default;
+};
+
+// "F0", "SB3"; with the stage in front ("2F0") where a rank has several.
+std::string to_text(const Action& action, bool with_stage = false);
+
+// "F0 F1 B0 B1". The stage is written where the row has more than one.
+std::string to_text(const Row& row);
+
+// One line per rank: "rank 0: F0 F1 B0 B1".
+std::string to_text(const Schedule& schedule);
+
+// Reads what to_text wrote. `stage` is the stage of actions that name none.
+// Throws Error that names the word it could not read.
+Row parse_row(std::string_view text, StageId stage = {});
+
+// Reads what to_text(Schedule) wrote; stages and microbatches are counted from
+// the actions. A row whose actions name no stage is the stage of its rank.
+Schedule parse_schedule(std::string_view text);
+
+}  // namespace cleave

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <vector>
+
+#include "cleave/schedule/schedule.h"
+#include "cleave/units.h"
+
+namespace cleave {
+
+struct StageCost {
+  Seconds forward;   // of one microbatch
+  Seconds backward;  // of one microbatch
+};
+
+// Times of everything a schedule does. Stages may differ; a message takes its
+// time between the end of its send and the start of what waits for it, and
+// keeps neither rank busy.
+struct ScheduleCosts {
+  std::vector<StageCost> stages;          // one per stage
+  std::vector<Seconds> forward_message;   // [i]: from stage i to stage i + 1
+  std::vector<Seconds> backward_message;  // [i]: from stage i + 1 to stage i
+};
+
+struct Span {
+  Action action;
+  Seconds start;
+  Seconds end;
+};
+
+struct Timeline {
+  std::vector<std::vector<Span>> rows;  // one per rank, in order
+  Seconds length;                       // from the first start to the last end
+  std::vector<Seconds> busy;            // one per rank: computing, not waiting
+
+  // The share of the ranks' time, from start to end, that nobody computes.
+  double bubble() const;
+};
+
+// Runs the schedule (with messages) on paper. Throws Error when the validator
+// finds a problem or the costs do not match the stages.
+Timeline simulate(const Schedule& schedule, const ScheduleCosts& costs);
+
+}  // namespace cleave

@@ -1,0 +1,42 @@
+# cleave_folder(NAME [TORCH] SOURCES … [USES …])
+# One library per folder of cleave/. USES names what its headers need; PRIVATE_USES
+# what only its sources need. TORCH: it moves tensors, so it links libtorch and
+# compiles with the precompiled header.
+function(cleave_folder name)
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;USES;PRIVATE_USES" ${ARGN})
+  add_library(cleave_${name} STATIC ${ARG_SOURCES})
+  add_library(cleave::${name} ALIAS cleave_${name})
+  set_target_properties(cleave_${name} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(cleave_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+  target_link_libraries(cleave_${name} PUBLIC ${ARG_USES})
+  foreach(dependency ${ARG_PRIVATE_USES})
+    target_link_libraries(cleave_${name} PRIVATE
+                          $<BUILD_INTERFACE:${dependency}>)
+  endforeach()
+  if(ARG_TORCH)
+    target_link_libraries(cleave_${name} PUBLIC ${TORCH_LIBRARIES})
+    cleave_precompiled_torch(cleave_${name})
+  endif()
+  install(TARGETS cleave_${name} EXPORT cleave-targets ARCHIVE DESTINATION lib)
+endfunction()
+
+# torch/torch.h costs 12 to 19 s a file; precompiled once it costs about 4.
+function(cleave_precompiled_torch target)
+  target_precompile_headers(${target} REUSE_FROM cleave_torch_header)
+endfunction()
+
+# cleave_test(FOLDER [TORCH] SOURCES … USES …): one gtest program per folder;
+# every TEST in it becomes a ctest case named FOLDER.Suite.name.
+function(cleave_test folder)
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;USES" ${ARGN})
+  add_executable(test_${folder} ${ARG_SOURCES})
+  target_link_libraries(test_${folder} PRIVATE ${ARG_USES} GTest::gtest_main)
+  if(ARG_TORCH)
+    cleave_precompiled_torch(test_${folder})
+  endif()
+  target_compile_definitions(test_${folder} PRIVATE
+    CLEAVE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}.
+                       DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+endfunction()

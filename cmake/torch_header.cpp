@@ -1,0 +1,1 @@
+// Holds the precompiled torch header; see cleave_torch_header.
