@@ -1,7 +1,7 @@
-# cleave_folder(NAME [TORCH] SOURCES … [USES …])
-# One library per folder of cleave/. USES names what its headers need; PRIVATE_USES
-# what only its sources need. TORCH: it moves tensors, so it links libtorch and
-# compiles with the precompiled header.
+# cleave_folder(NAME [TORCH] SOURCES … [USES …] [PRIVATE_USES …])
+# One library per folder of cleave/. USES names what its headers need,
+# PRIVATE_USES header-only libraries that its sources need. TORCH: it moves
+# tensors, so it links libtorch and compiles with the precompiled header.
 function(cleave_folder name)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;USES;PRIVATE_USES" ${ARGN})
   add_library(cleave_${name} STATIC ${ARG_SOURCES})
@@ -16,14 +16,9 @@ function(cleave_folder name)
   endforeach()
   if(ARG_TORCH)
     target_link_libraries(cleave_${name} PUBLIC ${TORCH_LIBRARIES})
-    cleave_precompiled_torch(cleave_${name})
+    target_precompile_headers(cleave_${name} REUSE_FROM cleave_tensor_header)
   endif()
   install(TARGETS cleave_${name} EXPORT cleave-targets ARCHIVE DESTINATION lib)
-endfunction()
-
-# torch/torch.h costs 12 to 19 s a file; precompiled once it costs about 4.
-function(cleave_precompiled_torch target)
-  target_precompile_headers(${target} REUSE_FROM cleave_torch_header)
 endfunction()
 
 # cleave_test(FOLDER [TORCH] SOURCES … USES …): one gtest program per folder;
@@ -33,10 +28,16 @@ function(cleave_test folder)
   add_executable(test_${folder} ${ARG_SOURCES})
   target_link_libraries(test_${folder} PRIVATE ${ARG_USES} GTest::gtest_main)
   if(ARG_TORCH)
-    cleave_precompiled_torch(test_${folder})
+    target_precompile_headers(test_${folder} REUSE_FROM cleave_torch_header)
   endif()
   target_compile_definitions(test_${folder} PRIVATE
     CLEAVE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}.
                        DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+endfunction()
+
+# cleave_without_torch(SOURCES …): files of a TORCH folder that need no tensors
+# and compile faster without the precompiled header.
+function(cleave_without_torch)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endfunction()

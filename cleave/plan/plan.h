@@ -21,10 +21,15 @@ struct DeviceSpec {
 // What the user fixes; what is left at its default the planner chooses.
 struct PlanRequest {
   std::int64_t batch = 1;
-  int stages = 0;         // 0: as many as pay, at most one per device
-  int microbatches = 0;   // 0: four per stage, as far as the batch has samples
+  int stages = 0;        // 0: as many as pay, at most one per device
+  int microbatches = 0;  // 0: four per stage, as far as the batch has samples
   std::string schedule = "1f1b";
-  int state_copies = 2;   // optimizer values kept per parameter (AdamW: 2)
+  int state_copies = 2;  // optimizer values kept per parameter (AdamW: 2)
+
+  // A message between neighbouring stages. The defaults are for one process,
+  // where a message is a pointer handed over.
+  Seconds message_latency{5e-6};
+  double message_bandwidth = 1e12;  // bytes per second
 };
 
 struct StagePlan {
@@ -33,7 +38,7 @@ struct StagePlan {
   Seconds forward;   // predicted, of one microbatch
   Seconds backward;  // predicted, of one microbatch
   Bytes parameters;
-  Bytes peak;        // predicted: parameters, gradients, states, activations
+  Bytes peak;  // predicted: parameters, gradients, states, activations
 
   bool operator==(const StagePlan&) const = default;
 };
@@ -51,15 +56,20 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-// Cuts the profiled model over the devices, in their order. Throws Error when
-// there are more stages than layers or devices, or when no cut fits the
-// devices' memory; the error then names the smallest budget that would fit.
+// Cuts the profiled model over the devices, in their order: stages take the
+// first of them. Where the profile's microbatch has another number of samples
+// than the plan's, costs are taken to grow with the samples. All predicted
+// times are whole picoseconds, which JSON keeps. Throws Error when there are
+// more stages than layers or devices, or when no cut fits the devices' memory;
+// the error then names the smallest budget that would fit.
 Plan make_plan(const Profile& profile,
                const std::vector<DeviceSpec>& devices,
                const PlanRequest& request);
 
-// As JSON that a person can edit. Reading checks types and ranges and throws
-// Error that names file and key; check_plan() compares with a model.
+// As JSON that a person can edit, with times in milliseconds. Reading checks
+// types and ranges and throws Error that names file and key; what is predicted
+// may be left out and is then zero. check_plan() compares with a model. Saving
+// replaces the file as a whole or not at all.
 std::string to_json(const Plan& plan);
 Plan parse_plan(const std::string& json, const std::string& source);
 void save_plan(const Plan& plan, const std::filesystem::path& file);

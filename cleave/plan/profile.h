@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -30,5 +31,12 @@ struct Profile {
 
   bool operator==(const Profile&) const = default;
 };
+
+// As JSON, so that a profile can be kept and planned with again. Times are kept
+// to the picosecond. Reading is as strict as for a plan.
+std::string to_json(const Profile& profile);
+Profile parse_profile(const std::string& json, const std::string& source);
+void save_profile(const Profile& profile, const std::filesystem::path& file);
+Profile load_profile(const std::filesystem::path& file);
 
 }  // namespace cleave

@@ -23,6 +23,9 @@ enum class Op {
   send_backward,     // SB: hand the gradients back to the previous stage
 };
 
+// Compute keeps a rank busy; everything else moves a message.
+bool is_compute(Op op);
+
 struct Action {
   Op op = Op::forward;
   Microbatch microbatch;
@@ -47,15 +50,22 @@ std::string to_text(const Action& action, bool with_stage = false);
 // "F0 F1 B0 B1". The stage is written where the row has more than one.
 std::string to_text(const Row& row);
 
-// One line per rank: "rank 0: F0 F1 B0 B1".
+// One line per rank: "rank 0: F0 F1 B0 B1". The stage is also written where it
+// differs from the rank, so that reading gives the same schedule.
 std::string to_text(const Schedule& schedule);
+
+// Whether every action of the row is of this stage, so that its text need not
+// name it.
+bool has_only(const Row& row, StageId stage);
 
 // Reads what to_text wrote. `stage` is the stage of actions that name none.
 // Throws Error that names the word it could not read.
 Row parse_row(std::string_view text, StageId stage = {});
 
 // Reads what to_text(Schedule) wrote; stages and microbatches are counted from
-// the actions. A row whose actions name no stage is the stage of its rank.
+// the actions. An action that names no stage is of the stage of its rank.
+// Throws Error that names the line or the word it could not read; whether the
+// schedule can run is for validate.h to say.
 Schedule parse_schedule(std::string_view text);
 
 }  // namespace cleave

@@ -21,6 +21,7 @@ struct ScheduleCosts {
   std::vector<Seconds> backward_message;  // [i]: from stage i + 1 to stage i
 };
 
+// When an action ran.
 struct Span {
   Action action;
   Seconds start;
@@ -28,7 +29,7 @@ struct Span {
 };
 
 struct Timeline {
-  std::vector<std::vector<Span>> rows;  // one per rank, in order
+  std::vector<std::vector<Span>> rows;  // one per rank: its compute, in order
   Seconds length;                       // from the first start to the last end
   std::vector<Seconds> busy;            // one per rank: computing, not waiting
 
@@ -36,8 +37,10 @@ struct Timeline {
   double bubble() const;
 };
 
-// Runs the schedule (with messages) on paper. Throws Error when the validator
-// finds a problem or the costs do not match the stages.
+// Runs the schedule on paper, each rank in its own order, from time zero.
+// with_messages() changes no times: values that change ranks take their
+// message's time also before it. Throws Error when the validator finds a
+// problem or the costs do not match the stages.
 Timeline simulate(const Schedule& schedule, const ScheduleCosts& costs);
 
 }  // namespace cleave

@@ -1,0 +1,60 @@
+# Two commands on a fresh machine: `make quickstart`, `make test`. Everything
+# else is CMake with the presets of CMakePresets.json.
+
+.PHONY: help quickstart test build bench format lint asan install clean setup
+
+help:
+	@echo "make quickstart   install what is missing, build, walk the eight steps"
+	@echo "make test         install what is missing, build, run all tests"
+	@echo "make build        build the program at build/cleave"
+	@echo "make bench        build and run the benchmarks"
+	@echo "make asan         tests under address and undefined-behaviour sanitizers"
+	@echo "make format       format all C++ files"
+	@echo "make lint         check format, names and style (clang-format, clang-tidy)"
+	@echo "make install      install program and library (PREFIX=/usr/local)"
+	@echo "make clean        remove the build folders"
+
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+
+setup:
+	./setup.sh
+
+build: setup
+	cmake --preset default
+	cmake --build --preset default -j $(JOBS)
+
+quickstart: build
+	build/cleave quickstart
+
+test: build
+	ctest --preset default -j $(JOBS)
+
+asan: setup
+	cmake --preset asan
+	cmake --build --preset asan -j $(JOBS)
+	ASAN_OPTIONS=detect_leaks=0 ctest --preset asan -j $(JOBS)
+
+bench:
+	./setup.sh bench
+	cmake --preset bench
+	cmake --build --preset bench -j $(JOBS)
+	bench/run
+
+sources = $(shell git ls-files --cached --others --exclude-standard \
+            '*.h' '*.cpp')
+
+format:
+	./setup.sh lint
+	clang-format -i $(sources)
+
+lint: build
+	./setup.sh lint
+	clang-format --dry-run --Werror $(sources)
+	./lint.sh
+
+install: build
+	cmake --install build --prefix $(PREFIX)
+
+clean:
+	rm -rf build build-asan

@@ -1,0 +1,24 @@
+#pragma once
+
+// All a program needs: describe a model, plan it, train it, save it.
+#include <torch/torch.h>
+
+#include "cleave/checkpoint/safetensors.h"
+#include "cleave/checkpoint/stages.h"
+#include "cleave/comm/devices.h"
+#include "cleave/data/sources.h"
+#include "cleave/error.h"
+#include "cleave/evaluate/evaluate.h"
+#include "cleave/model/families.h"
+#include "cleave/model/loss.h"
+#include "cleave/model/model.h"
+#include "cleave/model/network.h"
+#include "cleave/plan/plan.h"
+#include "cleave/plan/profiler.h"
+#include "cleave/report/console.h"
+#include "cleave/report/draw_schedule.h"
+#include "cleave/report/fan_out.h"
+#include "cleave/report/jsonl.h"
+#include "cleave/report/plan_table.h"
+#include "cleave/train/one_device.h"
+#include "cleave/train/trainer.h"

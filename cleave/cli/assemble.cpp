@@ -1,0 +1,161 @@
+#include "cleave/cli/assemble.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "cleave/error.h"
+#include "cleave/model/families.h"
+#include "cleave/plan/profiler.h"
+
+namespace cleave {
+namespace {
+
+constexpr int kDefaultClasses = 10;
+
+// The first samples of the data.
+Batch first_samples(const Dataset& data, std::int64_t count) {
+  std::vector<std::int64_t> indices(std::min(count, data.size()));
+  std::iota(indices.begin(), indices.end(), 0);
+  return data.get(indices);
+}
+
+}  // namespace
+
+TrainAndTest data_of(const Config& config) {
+  DataOptions options;
+  options.synthetic = {
+      .task = parse_synthetic_task(config.data.task),
+      .seed = static_cast<std::uint64_t>(config.data.seed),
+      .train_samples = config.data.samples,
+      .test_samples = config.data.test_samples,
+      .noise = config.data.noise,
+      .features = config.data.features,
+      .classes = config.model.classes > 0
+                     ? static_cast<int>(config.model.classes)
+                     : kDefaultClasses,
+      .vocabulary = static_cast<int>(config.model.vocabulary),
+      .length = config.model.context,
+  };
+  options.folder = config.data.path;
+  options.limit = config.data.limit;
+  return load_data(config.data.source, options);
+}
+
+Model model_of(const Config& config, const Dataset& data) {
+  const Batch one = first_samples(data, 1);
+  const bool is_text = !one.inputs.is_floating_point();
+  const std::string& family = config.model.family;
+  if (is_text != (family == "gpt")) {
+    fail("the model family " + family + " cannot read this data: " +
+             data.description(),
+         "Use gpt for tokens, and the other families for numbers and images.");
+  }
+  if (config.model.classes > 0 && data.classes() > config.model.classes) {
+    fail("the data has " + std::to_string(data.classes()) +
+             " classes, more than model.classes = " +
+             std::to_string(config.model.classes),
+         "Leave model.classes at 0 to take what the data has.");
+  }
+  const std::int64_t outputs = config.model.classes > 0 ? config.model.classes
+                               : data.classes() > 0     ? data.classes()
+                                                    : one.targets.size(-1);
+  return make_model(
+      family,
+      {
+          .input = {one.inputs.sizes().begin() + 1, one.inputs.sizes().end()},
+          .outputs = outputs,
+          .width = config.model.width,
+          .depth = config.model.depth,
+          .heads = config.model.heads,
+          .context = config.model.context,
+          .vocabulary = config.model.vocabulary,
+          .dropout = config.model.dropout,
+          .tied = config.model.tied,
+          .seed = static_cast<std::uint64_t>(config.model.seed),
+      });
+}
+
+const Loss& loss_of(const Config& config, const Dataset& data) {
+  const bool has_classes = data.classes() > 0;
+  if (config.train.loss == "auto") {
+    return has_classes ? cross_entropy : mean_squared_error;
+  }
+  const Loss& loss = loss_named(config.train.loss);
+  if (has_classes != (loss.name == cross_entropy.name)) {
+    fail("the loss " + config.train.loss + " does not fit this data: " +
+             data.description(),
+         "Leave train.loss at \"auto\".");
+  }
+  return loss;
+}
+
+Devices devices_of(const Config& config) {
+  return local_devices(config.devices.use,
+                       {.memory = config.devices.memory,
+                        .threads = static_cast<int>(config.devices.threads),
+                        .pin = config.devices.pin});
+}
+
+OptimizerKind optimizer_of(const Config& config) {
+  const TrainConfig& train = config.train;
+  if (train.optimizer == "sgd") {
+    return Sgd{.momentum = train.momentum, .weight_decay = train.weight_decay};
+  }
+  return AdamW{.beta1 = train.beta1,
+               .beta2 = train.beta2,
+               .weight_decay = train.weight_decay};
+}
+
+TrainerOptions trainer_options_of(const Config& config, const Dataset& data) {
+  const TrainConfig& train = config.train;
+  return {
+      .loss = loss_of(config, data),
+      .optimizer = optimizer_of(config),
+      .learning_rate =
+          {
+              .peak = train.lr,
+              .shape = train.lr_schedule == "cosine"
+                           ? LearningRate::Shape::cosine
+                           : LearningRate::Shape::constant,
+              .warmup = train.warmup,
+              .steps = planned_steps(data.size(),
+                                     train.batch,
+                                     fit_options_of(config, nullptr)),
+              .floor = train.min_lr,
+          },
+      .clip = train.clip,
+      .seed = static_cast<std::uint64_t>(train.seed),
+      .patience = config.devices.patience,
+  };
+}
+
+FitOptions fit_options_of(const Config& config, const Dataset* test) {
+  return {.epochs = config.train.epochs,
+          .steps = config.train.steps,
+          .shuffle = config.data.shuffle,
+          .test = test,
+          .evaluate_every = config.train.evaluate_every};
+}
+
+Plan plan_of(const Config& config,
+             const Model& model,
+             const Dataset& data,
+             const Devices& devices) {
+  if (!config.parallel.plan.empty()) {
+    Plan saved = load_plan(config.parallel.plan);
+    check_plan(saved, model.layer_names());
+    return saved;
+  }
+  const std::int64_t batch = std::min(config.train.batch, data.size());
+  return plan(model,
+              devices,
+              first_samples(data, batch),
+              loss_of(config, data),
+              {.batch = batch,
+               .stages = config.parallel.stages.value_or(0),
+               .microbatches = config.parallel.microbatches.value_or(0),
+               .schedule = config.parallel.schedule,
+               .state_copies = state_copies(optimizer_of(config))});
+}
+
+}  // namespace cleave

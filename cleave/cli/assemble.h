@@ -1,0 +1,35 @@
+#pragma once
+
+#include "cleave/cli/config.h"
+#include "cleave/comm/devices.h"
+#include "cleave/data/sources.h"
+#include "cleave/model/loss.h"
+#include "cleave/model/model.h"
+#include "cleave/plan/plan.h"
+#include "cleave/train/trainer.h"
+
+// From what the user wrote to what the library takes.
+namespace cleave {
+
+TrainAndTest data_of(const Config& config);
+
+// A model that fits the data. Throws Error where the family cannot.
+Model model_of(const Config& config, const Dataset& data);
+
+const Loss& loss_of(const Config& config, const Dataset& data);
+
+Devices devices_of(const Config& config);
+
+OptimizerKind optimizer_of(const Config& config);
+
+TrainerOptions trainer_options_of(const Config& config, const Dataset& data);
+
+FitOptions fit_options_of(const Config& config, const Dataset* test);
+
+// The plan the configuration names, or a new one after measuring the model.
+Plan plan_of(const Config& config,
+             const Model& model,
+             const Dataset& data,
+             const Devices& devices);
+
+}  // namespace cleave

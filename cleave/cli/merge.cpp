@@ -1,0 +1,58 @@
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cleave/checkpoint/stages.h"
+#include "cleave/cli/run.h"
+#include "cleave/cli/verbs.h"
+
+namespace cleave {
+namespace {
+
+struct Options {
+  std::string run;
+  std::string output;
+  bool json = false;
+};
+
+void merge_stages(const Options& options) {
+  const RunFolder folder = RunFolder::open(options.run);
+  const std::filesystem::path file =
+      options.output.empty() ? folder.model()
+                             : std::filesystem::path(options.output);
+  merge_run(folder, file);
+  const SavedStages saved = load_stages(folder.stages());
+  const size_t tensors = merge(saved).size();
+  const Bytes size{
+      static_cast<std::int64_t>(std::filesystem::file_size(file))};
+  if (options.json) {
+    const nlohmann::ordered_json report{{"file", file.string()},
+                                        {"stages", saved.stages.size()},
+                                        {"tensors", tensors},
+                                        {"bytes", size.value},
+                                        {"step", saved.step}};
+    std::cout << report.dump(2) << '\n';
+    return;
+  }
+  std::cout << "Merged " << saved.stages.size() << " stages (" << tensors
+            << " tensors, " << to_text(size) << ", step " << saved.step
+            << ") into " << file.string() << "; read back, bit for bit equal.\n"
+            << "Next: cleave evaluate " << folder.config().string()
+            << " --model " << file.string() << '\n';
+}
+
+}  // namespace
+
+void add_merge(CLI::App& program) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = program.add_subcommand(
+      "merge", "Join the trained stages of a run into one file");
+  verb->add_option("RUN", options->run, "Folder that cleave train wrote")
+      ->required();
+  verb->add_option("--output",
+                   options->output,
+                   "File to write; default: RUN/model.safetensors");
+  verb->add_flag("--json", options->json, "Print JSON");
+  verb->callback([options] { merge_stages(*options); });
+}
+
+}  // namespace cleave

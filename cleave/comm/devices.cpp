@@ -1,0 +1,112 @@
+#include "cleave/comm/devices.h"
+
+#include <sched.h>
+#include <ATen/Parallel.h>
+#include <torch/cuda.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+
+#include "cleave/error.h"
+
+namespace cleave {
+namespace {
+
+constexpr int kMaxDevices = 256;
+
+std::vector<int> usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(0, sizeof(set), &set);
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) {
+      cores.push_back(core);
+    }
+  }
+  return cores;
+}
+
+int count_of(const std::string& use) {
+  constexpr std::string_view kPrefix = "cpu:";
+  int count = 0;
+  if (use.starts_with(kPrefix)) {
+    const char* end = use.data() + use.size();
+    const auto read = std::from_chars(use.data() + kPrefix.size(), end, count);
+    if (read.ec != std::errc() || read.ptr != end) {
+      count = 0;
+    }
+  }
+  if (count < 1 || count > kMaxDevices) {
+    fail("'" + use + "' names no devices",
+         "Write cpu:N for N devices on this machine's cores, N from 1 to " +
+             std::to_string(kMaxDevices) + ".");
+  }
+  return count;
+}
+
+// The cores of device `index` of `count`: consecutive runs of equal length;
+// one core each, in turn, where there are fewer cores than devices.
+std::vector<int> share_of(const std::vector<int>& cores, int index, int count) {
+  const int total = static_cast<int>(cores.size());
+  if (total < count) {
+    return {cores[index % total]};
+  }
+  const int each = total / count;
+  return {cores.begin() + index * each, cores.begin() + (index + 1) * each};
+}
+
+}  // namespace
+
+Devices local_devices(const std::string& use, const DeviceOptions& options) {
+  const int count = count_of(use);
+  const std::vector<int> cores = usable_cores();
+  Devices devices;
+  for (int index = 0; index < count; ++index) {
+    const std::vector<int> share = share_of(cores, index, count);
+    devices.push_back({
+        .name = "cpu:" + std::to_string(index),
+        .cores = options.pin ? share : std::vector<int>{},
+        .threads = options.threads > 0 ? options.threads
+                                       : static_cast<int>(share.size()),
+        .memory = options.memory,
+    });
+  }
+  return devices;
+}
+
+void settle_on(const Device& device) {
+  if (!device.cores.empty()) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const int core : device.cores) {
+      CPU_SET(core, &set);
+    }
+    // A container may forbid it; the device then runs unpinned, and correctly.
+    sched_setaffinity(0, sizeof(set), &set);
+  }
+  at::set_num_threads(device.threads);
+}
+
+Machine this_machine() {
+  Machine machine;
+  machine.cores = usable_cores();
+  machine.memory = {static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) *
+                    sysconf(_SC_PAGE_SIZE)};
+  machine.libtorch = TORCH_VERSION;
+  machine.gpus = static_cast<int>(torch::cuda::device_count());
+  machine.processor = "unknown processor";
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with("model name")) {
+      machine.processor = line.substr(line.find(':') + 2);
+      break;
+    }
+  }
+  return machine;
+}
+
+}  // namespace cleave

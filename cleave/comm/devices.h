@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cleave/units.h"
+
+namespace cleave {
+
+// Where one stage runs: some cores of this machine.
+struct Device {
+  std::string name;        // "cpu:0"
+  std::vector<int> cores;  // empty: wherever the system puts it
+  int threads = 1;         // that one operation may use
+  Bytes memory;            // its budget; zero: without limit
+};
+
+using Devices = std::vector<Device>;
+
+struct DeviceOptions {
+  Bytes memory;      // budget of each device; zero: without limit
+  int threads = 0;   // per device; 0: its share of the cores
+  bool pin = true;   // keep each device on cores of its own
+};
+
+// The devices that `use` names. "cpu:N" gives N devices that divide the cores
+// of this process among them; where there are fewer cores than devices, they
+// share. Throws Error on anything else.
+Devices local_devices(const std::string& use,
+                      const DeviceOptions& options = {});
+
+// Binds the calling thread, and the team of threads its operations use, to the
+// device's cores.
+void settle_on(const Device& device);
+
+// What this machine offers, for people to read.
+struct Machine {
+  std::string processor;
+  std::vector<int> cores;  // that this process may use
+  Bytes memory;
+  std::string libtorch;
+  int gpus = 0;
+};
+
+Machine this_machine();
+
+}  // namespace cleave

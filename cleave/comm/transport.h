@@ -1,0 +1,58 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <compare>
+#include <string>
+#include <vector>
+
+#include "cleave/ids.h"
+
+namespace cleave {
+
+// What a message is about.
+enum class Channel {
+  values,         // of a microbatch, to the next stage
+  gradients,      // of a microbatch, to the previous stage
+  tied_gradient,  // of a shared parameter, to the stage that owns it
+  tied_value,     // of a shared parameter, from the stage that owns it
+  norms,          // of the gradients, to the rank that adds them up
+  global_norm,    // of all gradients, from that rank
+};
+
+// Which message is meant. Messages with the same tag between the same two
+// ranks arrive in the order they were sent.
+struct Tag {
+  Channel channel = Channel::values;
+  int index = 0;  // which boundary or shared parameter
+  Microbatch microbatch;
+
+  auto operator<=>(const Tag&) const = default;
+};
+
+// "the values of microbatch 3".
+std::string to_text(const Tag& tag);
+
+// Tensors of any shape and type; an undefined one means there is none.
+using Message = std::vector<at::Tensor>;
+
+// One rank's end of the messages between ranks. Used by that rank's thread
+// only.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual Rank rank() const = 0;
+  virtual int ranks() const = 0;
+
+  // Hands the message over and returns at once. The tensors' memory may be
+  // the receiver's from now on: the sender no longer writes to it until the
+  // protocol says that the receiver is done.
+  virtual void send(Rank to, const Tag& tag, Message message) = 0;
+
+  // Waits for the message. Throws Error that names the peer and the message
+  // when it does not come in time, and as soon as any rank has failed.
+  virtual Message receive(Rank from, const Tag& tag) = 0;
+};
+
+}  // namespace cleave

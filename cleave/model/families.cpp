@@ -1,0 +1,36 @@
+#include "cleave/model/families.h"
+
+#include <array>
+
+#include "cleave/error.h"
+
+namespace cleave {
+namespace {
+
+constexpr std::array kFamilies{
+    Family{"mlp", "fully connected; width, depth, dropout", mlp},
+    Family{"convnet", "convolutions with batch norm; width, dropout", convnet},
+    Family{"resnet", "residual blocks; width, depth", resnet},
+    Family{"gpt",
+           "decoder-only transformer; width, depth, heads, context, "
+           "vocabulary, dropout, tied",
+           gpt},
+};
+
+}  // namespace
+
+std::span<const Family> families() { return kFamilies; }
+
+Model make_model(std::string_view name, const FamilyOptions& options) {
+  std::string known;
+  for (const Family& family : kFamilies) {
+    if (family.name == name) {
+      return family.make(options);
+    }
+    known += (known.empty() ? "" : ", ") + std::string(family.name);
+  }
+  fail("there is no model family called '" + std::string(name) + "'",
+       "Known are " + known + ".");
+}
+
+}  // namespace cleave

@@ -1,0 +1,165 @@
+#include <torch/nn/init.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
+#include "cleave/error.h"
+#include "cleave/model/families.h"
+
+namespace cleave {
+namespace {
+
+constexpr double kInitialSpread = 0.02;  // of GPT-2's weights
+
+torch::nn::Linear make_linear(std::int64_t in, std::int64_t out, bool bias) {
+  torch::nn::Linear linear(torch::nn::LinearOptions(in, out).bias(bias));
+  torch::nn::init::normal_(linear->weight, 0, kInitialSpread);
+  if (bias) {
+    torch::nn::init::zeros_(linear->bias);
+  }
+  return linear;
+}
+
+torch::nn::LayerNorm make_norm(std::int64_t width) {
+  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
+}
+
+// Token numbers [n, length] to vectors [n, length, width].
+struct EmbeddingImpl : torch::nn::Module {
+  EmbeddingImpl(std::int64_t vocabulary,
+                std::int64_t context,
+                std::int64_t width)
+      : weight(register_parameter("weight", torch::empty({vocabulary, width}))),
+        position(
+            register_parameter("position", torch::empty({context, width}))) {
+    torch::nn::init::normal_(weight, 0, kInitialSpread);
+    torch::nn::init::normal_(position, 0, kInitialSpread);
+  }
+
+  at::Tensor forward(const at::Tensor& tokens) {
+    const std::int64_t length = tokens.size(1);
+    TORCH_CHECK(length <= position.size(0),
+                "a sequence of ",
+                length,
+                " tokens is longer than the context of ",
+                position.size(0));
+    return torch::embedding(weight, tokens) + position.slice(0, 0, length);
+  }
+
+  at::Tensor weight;
+  at::Tensor position;
+};
+
+// Normalises, and lets every position look at those before it. The residual
+// is a layer of its own.
+struct AttentionImpl : torch::nn::Module {
+  AttentionImpl(std::int64_t width, std::int64_t heads, double dropout)
+      : heads_(heads),
+        dropout_(dropout),
+        norm_(register_module("norm", make_norm(width))),
+        qkv_(register_module("qkv", make_linear(width, 3 * width, true))),
+        out_(register_module("out", make_linear(width, width, true))) {}
+
+  at::Tensor forward(const at::Tensor& x) {
+    const std::int64_t n = x.size(0);
+    const std::int64_t length = x.size(1);
+    const std::int64_t width = x.size(2);
+    const auto heads = qkv_(norm_(x))
+                           .view({n, length, 3, heads_, width / heads_})
+                           .permute({2, 0, 3, 1, 4});  // 3, n, heads, length, d
+    const at::Tensor mixed = at::scaled_dot_product_attention(
+        heads[0], heads[1], heads[2], {}, is_training() ? dropout_ : 0.0, true);
+    return torch::dropout(
+        out_(mixed.transpose(1, 2).reshape({n, length, width})),
+        dropout_,
+        is_training());
+  }
+
+ private:
+  std::int64_t heads_;
+  double dropout_;
+  torch::nn::LayerNorm norm_;
+  torch::nn::Linear qkv_;
+  torch::nn::Linear out_;
+};
+
+// Normalises, widens four times, GELU, narrows again.
+struct FeedForwardImpl : torch::nn::Module {
+  FeedForwardImpl(std::int64_t width, double dropout)
+      : dropout_(dropout),
+        norm_(register_module("norm", make_norm(width))),
+        up_(register_module("up", make_linear(width, 4 * width, true))),
+        down_(register_module("down", make_linear(4 * width, width, true))) {}
+
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor wide = torch::gelu(up_(norm_(x)), "tanh");
+    return torch::dropout(down_(wide), dropout_, is_training());
+  }
+
+ private:
+  double dropout_;
+  torch::nn::LayerNorm norm_;
+  torch::nn::Linear up_;
+  torch::nn::Linear down_;
+};
+
+struct ResidualImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& branch, const at::Tensor& stream) {
+    return stream + branch;
+  }
+};
+
+// Vectors to a score for every token.
+struct HeadImpl : torch::nn::Module {
+  HeadImpl(std::int64_t width, std::int64_t vocabulary)
+      : weight(register_parameter("weight", torch::empty({vocabulary, width}))),
+        norm_(register_module("norm", make_norm(width))) {
+    torch::nn::init::normal_(weight, 0, kInitialSpread);
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    return torch::linear(norm_(x), weight);
+  }
+
+  at::Tensor weight;
+
+ private:
+  torch::nn::LayerNorm norm_;
+};
+
+}  // namespace
+
+Model gpt(const FamilyOptions& options) {
+  const std::int64_t width = options.width > 0 ? options.width : 128;
+  const std::int64_t depth = options.depth > 0 ? options.depth : 4;
+  const std::int64_t heads = options.heads > 0 ? options.heads : 4;
+  const std::int64_t context = options.context > 0 ? options.context : 128;
+  const std::int64_t tokens =
+      options.vocabulary > 0 ? options.vocabulary : 256;
+  if (width % heads != 0) {
+    fail("a width of " + std::to_string(width) + " does not divide into " +
+             std::to_string(heads) + " heads",
+         "Choose model.width as a multiple of model.heads.");
+  }
+
+  Model model("gpt", options.seed);
+  model.add<EmbeddingImpl>("embedding", tokens, context, width);
+  std::string stream = "embedding";
+  for (std::int64_t i = 0; i < depth; ++i) {
+    const std::string block = "block." + std::to_string(i) + ".";
+    model.add<AttentionImpl>(block + "attention", width, heads, options.dropout)
+        .reads({stream});
+    model.add<ResidualImpl>(block + "attention_sum")
+        .reads({block + "attention", stream});
+    model.add<FeedForwardImpl>(block + "mlp", width, options.dropout);
+    model.add<ResidualImpl>(block + "mlp_sum")
+        .reads({block + "mlp", block + "attention_sum"});
+    stream = block + "mlp_sum";
+  }
+  LayerSpec& head = model.add<HeadImpl>("head", width, tokens);
+  if (options.tied) {
+    head.shares("weight", "embedding.weight");
+  }
+  return model;
+}
+
+}  // namespace cleave

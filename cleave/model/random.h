@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "cleave/ids.h"
+
+
+namespace cleave {
+
+// Where a forward pass stands in a run. Random numbers in a layer depend on
+// this and on the layer's name, on nothing else: not on the cut, not on the
+// order in which devices work.
+struct Moment {
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;
+  Microbatch microbatch;
+};
+
+// Different for different arguments, the same on every machine.
+std::uint64_t random_key(std::uint64_t seed, std::string_view layer);
+std::uint64_t random_key(const Moment& moment, std::string_view layer);
+
+// While it lives, every random operation of this thread that is not given a
+// generator of its own (weight initialisation, dropout, torch::rand in a
+// user's module …) draws from the stream of `key`, not from libtorch's one
+// global generator. Streams nest.
+class RandomStream {
+ public:
+  explicit RandomStream(std::uint64_t key);
+  ~RandomStream();
+  RandomStream(const RandomStream&) = delete;
+  RandomStream& operator=(const RandomStream&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace cleave

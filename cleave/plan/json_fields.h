@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cleave/units.h"
+
+// Strict reading of JSON that people edit: a key that is unknown, missing or of
+// another type than wanted is an Error that names the source and the key's path
+// ("stages[1].layers"). For the sources of this folder only.
+namespace cleave {
+
+using Json = nlohmann::ordered_json;  // keys stay in the order written
+
+using JsonKeys = std::vector<std::string_view>;
+
+// Throws Error where the text is not JSON or names a key twice.
+Json parse_json(const std::string& text, const std::string& source);
+
+// With line breaks. Throws Error where a name is not UTF-8.
+std::string to_pretty_text(const Json& json);
+
+// The fields of one object. Keeps a reference to the object. A field with a
+// fallback may be missing; every other must be there.
+class JsonFields {
+ public:
+  // `path`: where in the source the object stands, empty for all of it. Throws
+  // Error where `json` is no object, or has a key that is not `known`.
+  JsonFields(const Json& json,
+             std::string source,
+             std::string path,
+             const JsonKeys& known);
+
+  std::string text(const std::string& key) const;
+  std::vector<std::string> texts(const std::string& key) const;
+  std::int64_t whole(const std::string& key,
+                     std::int64_t least,
+                     std::int64_t most = INT64_MAX,
+                     std::optional<std::int64_t> fallback = {}) const;
+  double share(const std::string& key,
+               std::optional<double> fallback = {}) const;
+  Seconds milliseconds(const std::string& key,
+                       std::optional<Seconds> fallback = {}) const;
+  Bytes bytes(const std::string& key, std::optional<Bytes> fallback = {}) const;
+
+  // The fields of an object behind a key; nothing where it is missing.
+  std::optional<JsonFields> object(const std::string& key,
+                                   const JsonKeys& known) const;
+
+  // The fields of every object in the list behind a key.
+  std::vector<JsonFields> objects(const std::string& key,
+                                  const JsonKeys& known) const;
+
+ private:
+  std::string place(const std::string& key) const;
+
+  // The value behind a key, or nullptr where it is missing and may be. `kind`
+  // says in words what `is_kind` demands.
+  const Json* find(const std::string& key,
+                   const std::string& kind,
+                   const std::function<bool(const Json&)>& is_kind,
+                   bool may_be_missing = false) const;
+
+  // A number from 0 to `most`; `kind` says so in words.
+  double number(const std::string& key,
+                const std::string& kind,
+                double most,
+                std::optional<double> fallback) const;
+
+  const Json& json_;
+  std::string source_;
+  std::string path_;
+};
+
+// How a file writes a time that JsonFields::milliseconds() reads.
+double to_milliseconds(Seconds time);
+
+}  // namespace cleave

@@ -1,0 +1,75 @@
+#include <climits>
+
+#include "cleave/plan/json_fields.h"
+#include "cleave/plan/profile.h"
+#include "cleave/plan/text_file.h"
+
+namespace cleave {
+namespace {
+
+Json to_json(const LayerCost& layer) {
+  return {{"name", layer.name},
+          {"forward_ms", to_milliseconds(layer.forward)},
+          {"backward_ms", to_milliseconds(layer.backward)},
+          {"parameter_bytes", layer.parameters.value},
+          {"activation_bytes", layer.activations.value},
+          {"crossing_bytes", layer.crossing.value}};
+}
+
+LayerCost read_layer(const JsonFields& fields) {
+  return {.name = fields.text("name"),
+          .forward = fields.milliseconds("forward_ms"),
+          .backward = fields.milliseconds("backward_ms"),
+          .parameters = fields.bytes("parameter_bytes"),
+          .activations = fields.bytes("activation_bytes"),
+          .crossing = fields.bytes("crossing_bytes")};
+}
+
+}  // namespace
+
+std::string to_json(const Profile& profile) {
+  Json layers = Json::array();
+  for (const LayerCost& layer : profile.layers) {
+    layers.push_back(to_json(layer));
+  }
+  return to_pretty_text({{"model", profile.model},
+                         {"microbatch", profile.microbatch},
+                         {"device", profile.device},
+                         {"measured", profile.measured},
+                         {"layers", layers}});
+}
+
+Profile parse_profile(const std::string& json, const std::string& source) {
+  const Json root = parse_json(json, source);
+  const JsonFields fields(
+      root,
+      source,
+      "",
+      {"model", "microbatch", "device", "measured", "layers"});
+  Profile profile{
+      .model = fields.text("model"),
+      .microbatch = fields.whole("microbatch", 1),
+      .device = fields.text("device"),
+      .measured = static_cast<int>(fields.whole("measured", 0, INT_MAX)),
+      .layers = {}};
+  for (const JsonFields& layer : fields.objects("layers",
+                                                {"name",
+                                                 "forward_ms",
+                                                 "backward_ms",
+                                                 "parameter_bytes",
+                                                 "activation_bytes",
+                                                 "crossing_bytes"})) {
+    profile.layers.push_back(read_layer(layer));
+  }
+  return profile;
+}
+
+void save_profile(const Profile& profile, const std::filesystem::path& file) {
+  write_text(file, to_json(profile));
+}
+
+Profile load_profile(const std::filesystem::path& file) {
+  return parse_profile(read_text(file), file.string());
+}
+
+}  // namespace cleave

@@ -1,0 +1,318 @@
+#include "cleave/schedule/validate.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "cleave/error.h"
+#include "cleave/schedule/order.h"
+
+namespace cleave {
+namespace {
+
+bool is_send(Op op) {
+  return op == Op::send_forward || op == Op::send_backward;
+}
+
+// The other end of a message; compute is its own.
+Action partner(const Action& action) {
+  const auto [op, microbatch, stage] = action;
+  const StageId previous{stage.value - 1};
+  const StageId next{stage.value + 1};
+  switch (op) {
+    case Op::send_forward:
+      return {Op::receive_forward, microbatch, next};
+    case Op::receive_forward:
+      return {Op::send_forward, microbatch, previous};
+    case Op::send_backward:
+      return {Op::receive_backward, microbatch, previous};
+    case Op::receive_backward:
+      return {Op::send_backward, microbatch, next};
+    default:
+      return action;
+  }
+}
+
+std::string stage_text(StageId stage) {
+  return "stage " + std::to_string(stage.value);
+}
+
+std::string rank_text(Rank rank) {
+  return "rank " + std::to_string(rank.value);
+}
+
+// Collects the problems of one schedule. Each check takes for granted what
+// another one reports, so that a mistake does not come back in many words.
+class Validator {
+ public:
+  explicit Validator(const Schedule& schedule)
+      : schedule_(schedule), order_(schedule) {
+    for (int rank = 0; const Row& row : schedule.rows) {
+      names_stages_.push_back(!has_only(row, StageId{rank++}));
+    }
+  }
+
+  std::vector<Problem> run() {
+    check_actions();
+    for (StageId stage; stage.value < schedule_.stages; ++stage.value) {
+      check_stage(stage);
+    }
+    check_waits();
+    std::ranges::stable_sort(problems_, {}, [](const Problem& problem) {
+      return std::tuple(problem.rank, problem.position);
+    });
+    return std::move(problems_);
+  }
+
+ private:
+  void report(Place place, std::string text) {
+    problems_.push_back({place.rank, place.position, std::move(text)});
+  }
+
+  const Row& row_of(Rank rank) const { return schedule_.rows[rank.value]; }
+
+  // As the rank's row spells it.
+  std::string spell(const Action& action, Rank rank) const {
+    return to_text(action, names_stages_[rank.value]);
+  }
+
+  void check_actions();
+  void check_range(const Action& action, Place place);
+  void check_message(const Action& message, Place place);
+  void check_order(const Action& action, Place place);
+  void check_stage(StageId stage);
+  void check_complete(StageId stage, Op op);
+  void report_missing(StageId stage, Op op, int first, int last);
+  void check_waits();
+
+  const Schedule& schedule_;
+  const Order order_;
+  std::vector<bool> names_stages_;  // by rank: its row's text names them
+  std::vector<Problem> problems_;
+};
+
+void Validator::check_actions() {
+  for (Rank rank; rank.value < std::ssize(schedule_.rows); ++rank.value) {
+    std::set<StageId> elsewhere;  // stages of this row that another rank has
+    for (int position = 0; const Action& action : row_of(rank)) {
+      const Place place{rank, position++};
+      const Rank owner = order_.owner(action.stage).value();
+      if (owner != rank && elsewhere.insert(action.stage).second) {
+        report(place, stage_text(action.stage) + " is on " + rank_text(owner));
+      }
+      const Place first = order_.place(action).value();
+      if (first.rank == rank && first != place) {
+        report(place, spell(action, rank) + " a second time");
+      }
+      check_range(action, place);
+      check_order(action, place);
+      if (!is_compute(action.op)) {
+        check_message(action, place);
+      }
+    }
+  }
+}
+
+void Validator::check_range(const Action& action, Place place) {
+  const auto check_one = [&](const std::string& what, int number, int count) {
+    if (number < 0 || number >= count) {
+      report(place,
+             "there is no " + what + " " + std::to_string(number) +
+                 ": there are " + std::to_string(count));
+    }
+  };
+  check_one("stage", action.stage.value, schedule_.stages);
+  check_one("microbatch", action.microbatch.value, schedule_.microbatches);
+}
+
+void Validator::check_message(const Action& message, Place place) {
+  const Action other = partner(message);
+  if (other.stage.value < 0 || other.stage.value >= schedule_.stages) {
+    report(place,
+           spell(message, place.rank) +
+               " has no other end: " + stage_text(message.stage) + " is the " +
+               (other.stage.value < 0 ? "first" : "last"));
+  } else if (!order_.crosses(std::min(message.stage, other.stage))) {
+    report(place,
+           spell(message, place.rank) + " is not needed: " +
+               stage_text(other.stage) + " is on this rank too");
+  } else if (!order_.place(other)) {
+    report(place,
+           spell(message, place.rank) +
+               (is_send(message.op) ? " is never received: "
+                                    : " is never sent: ") +
+               to_text(other) + " of " + stage_text(other.stage) + " missing");
+  }
+}
+
+// Only within a row: what other ranks must have done first, check_waits() sees.
+void Validator::check_order(const Action& action, Place place) {
+  for (const Action& need : order_.needs(action)) {
+    const auto where = order_.place(need);
+    if (where && where->rank == place.rank && *where > place) {
+      report(place,
+             spell(action, place.rank) + " before " + spell(need, place.rank) +
+                 ", which it needs");
+    }
+  }
+}
+
+void Validator::check_stage(StageId stage) {
+  if (!order_.owner(stage)) {
+    const int last = static_cast<int>(schedule_.rows.size()) - 1;
+    const Rank rank{std::clamp(stage.value, 0, std::max(last, 0))};
+    const int end = last < 0 ? 0 : static_cast<int>(row_of(rank).size());
+    report({rank, end}, "no rank has " + stage_text(stage));
+    return;
+  }
+  check_complete(stage, Op::forward);
+  if (order_.has_backward()) {
+    check_complete(stage, Op::backward);
+  }
+  if (!order_.has_messages()) {
+    return;
+  }
+  if (order_.crosses(StageId{stage.value - 1})) {
+    check_complete(stage, Op::receive_forward);
+    if (order_.has_backward()) {
+      check_complete(stage, Op::send_backward);
+    }
+  }
+  if (order_.crosses(stage)) {
+    check_complete(stage, Op::send_forward);
+    if (order_.has_backward()) {
+      check_complete(stage, Op::receive_backward);
+    }
+  }
+}
+
+// Goes by what is there and not by the microbatches, of which a broken schedule
+// may claim any number. A message whose other end is there is not missing here:
+// check_message() has reported that end.
+void Validator::check_complete(StageId stage, Op op) {
+  std::set<int> present;
+  const auto collect = [&](const Action& wanted) {
+    for (const Action& action : row_of(order_.owner(wanted.stage).value())) {
+      if (action.op == wanted.op && action.stage == wanted.stage) {
+        present.insert(action.microbatch.value);
+      }
+    }
+  };
+  collect({op, {}, stage});
+  const Action other = partner({op, {}, stage});
+  if (order_.owner(other.stage)) {
+    collect(other);
+  }
+  present.insert(schedule_.microbatches);
+  int expected = 0;
+  for (const int microbatch : present) {
+    if (microbatch > expected && expected < schedule_.microbatches) {
+      report_missing(stage, op, expected, microbatch - 1);
+    }
+    expected = std::max(expected, microbatch + 1);
+  }
+}
+
+// Where the next later microbatch stands, or else at the end of the row.
+void Validator::report_missing(StageId stage, Op op, int first, int last) {
+  const Rank rank = order_.owner(stage).value();
+  const auto later =
+      std::ranges::find_if(row_of(rank), [&](const Action& action) {
+        return action.op == op && action.stage == stage &&
+               action.microbatch.value > last;
+      });
+  std::string text = spell({op, Microbatch{first}, stage}, rank);
+  if (last > first) {
+    text += " to " + spell({op, Microbatch{last}, stage}, rank);
+  }
+  report({rank, static_cast<int>(later - row_of(rank).begin())},
+         text + " missing");
+}
+
+void Validator::check_waits() {
+  const std::vector<int> reached = order_.run([](Place) {});
+  for (Rank rank; rank.value < std::ssize(reached); ++rank.value) {
+    const int position = reached[rank.value];
+    if (position == std::ssize(row_of(rank))) {
+      continue;
+    }
+    const Action& stuck = row_of(rank)[position];
+    for (const Place need : order_.waits_for(stuck, rank)) {
+      const int other = reached[need.rank.value];
+      if (need.position < other) {
+        continue;
+      }
+      const Action& awaited = row_of(need.rank)[need.position];
+      report({rank, position},
+             spell(stuck, rank) + " waits forever for " + to_text(awaited) +
+                 " of " + stage_text(awaited.stage) + ": " +
+                 rank_text(need.rank) + " is itself stuck at " +
+                 spell(row_of(need.rank)[other], need.rank));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Problem> problems(const Schedule& schedule) {
+  if (schedule.stages < 1 || schedule.microbatches < 1) {
+    return {{Rank{0}, 0, "a schedule needs a stage and a microbatch"}};
+  }
+  return Validator(schedule).run();
+}
+
+std::string to_text(const std::vector<Problem>& problems,
+                    const Schedule& schedule) {
+  constexpr int kShownEachSide = 8;
+  std::string text;
+  for (const Problem& problem : problems) {
+    const int rank = problem.rank.value;
+    const Row row =
+        rank < std::ssize(schedule.rows) ? schedule.rows[rank] : Row();
+    const int size = static_cast<int>(row.size());
+    const int first = std::max(problem.position - kShownEachSide, 0);
+    const int end = std::min(problem.position + kShownEachSide + 1, size);
+    std::string line = rank_text(problem.rank) + ": ";
+    line += first > 0 ? "... " : "";
+    std::size_t caret = line.size();
+    for (int position = first; position < end; ++position) {
+      caret = position == problem.position ? line.size() : caret;
+      line += to_text(row[position], !has_only(row, StageId{rank})) + " ";
+    }
+    caret = problem.position >= size ? line.size() : caret;
+    line += end < size ? "..." : "";
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n" + std::string(caret, ' ') + "^ " + problem.text + "\n";
+  }
+  return text;
+}
+
+void check(const Schedule& schedule) {
+  constexpr std::size_t kShown = 10;
+  std::vector<Problem> found = problems(schedule);
+  if (found.empty()) {
+    return;
+  }
+  const std::size_t count = found.size();
+  found.resize(std::min(count, kShown));
+  const std::string more =
+      count > kShown ? "and " + std::to_string(count - kShown) + " more\n" : "";
+  fail("the schedule cannot run: it has " + std::to_string(count) +
+           (count == 1 ? " problem" : " problems"),
+       "Change what is marked:\n" + to_text(found, schedule) + more);
+}
+
+std::vector<int> peak_in_flight(const Schedule& schedule) {
+  std::vector<int> now(schedule.stages, 0);
+  std::vector<int> peak(schedule.stages, 0);
+  for (const Row& row : schedule.rows) {
+    for (const auto& [op, microbatch, stage] : row) {
+      int& count = now.at(stage.value);
+      count += op == Op::forward ? 1 : op == Op::backward ? -1 : 0;
+      peak.at(stage.value) = std::max(peak.at(stage.value), count);
+    }
+  }
+  return peak;
+}
+
+}  // namespace cleave

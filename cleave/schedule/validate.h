@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cleave/schedule/schedule.h"
+
+namespace cleave {
+
+struct Problem {
+  Rank rank;
+  int position = 0;  // in the rank's row; its length: behind the last action
+  std::string text;
+
+  bool operator==(const Problem&) const = default;
+};
+
+// Everything that keeps the schedule from running, by rank and position. Empty:
+// it can run, with or without messages. Every stage must be on one rank and do
+// every microbatch once, forward and, unless nothing goes back at all,
+// backward; messages, where there are any, must be complete and in pairs; and
+// no rank may wait for what never comes.
+std::vector<Problem> problems(const Schedule& schedule);
+
+// The rows in question, each with a caret under the place:
+//
+//   rank 3: F1 B0 F2 B1
+//           ^ F0 missing
+//
+// Long rows are shown only around the place.
+std::string to_text(const std::vector<Problem>& problems,
+                    const Schedule& schedule);
+
+// Throws Error that shows the problems, where there are any.
+void check(const Schedule& schedule);
+
+// For every stage, the most microbatches whose forward has run and whose
+// backward has not: how many it must keep in memory.
+// REQUIRES: problems(schedule) is empty.
+std::vector<int> peak_in_flight(const Schedule& schedule);
+
+}  // namespace cleave

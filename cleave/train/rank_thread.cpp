@@ -1,0 +1,41 @@
+#include "cleave/train/rank_thread.h"
+
+#include <utility>
+
+namespace cleave {
+
+RankThread::RankThread(const Device& device, InProcessHub& hub)
+    : hub_(hub), thread_([this, device] { run(device); }) {}
+
+RankThread::~RankThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+}
+
+std::future<void> RankThread::build(
+    std::function<std::unique_ptr<RankTrainer>()> make) {
+  return submit<void>(
+      [make](std::unique_ptr<RankTrainer>& trainer) { trainer = make(); });
+}
+
+void RankThread::run(const Device& device) {
+  settle_on(device);
+  const MeteredScope metered(meter_);
+  std::unique_ptr<RankTrainer> trainer;
+  while (true) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
+    if (stopping_) {
+      return;
+    }
+    const Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task(trainer);
+  }
+}
+
+}  // namespace cleave

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "cleave/comm/devices.h"
+#include "cleave/comm/in_process.h"
+#include "cleave/comm/memory.h"
+#include "cleave/train/rank_trainer.h"
+
+namespace cleave {
+
+// A rank that is a thread of this process: bound to its device, it does what
+// it is given, in order. What throws there ends the waits of all ranks.
+class RankThread {
+ public:
+  using Task = std::function<void(std::unique_ptr<RankTrainer>&)>;
+
+  // Borrows the hub, which must outlive it.
+  RankThread(const Device& device, InProcessHub& hub);
+
+  // Lets the task in hand end, drops the others, and joins.
+  ~RankThread();
+
+  // Builds the trainer that later tasks use.
+  std::future<void> build(
+      std::function<std::unique_ptr<RankTrainer>()> make);
+
+  // Asks the trainer something. REQUIRES: build() was called before.
+  template <class Result>
+  std::future<Result> ask(std::function<Result(RankTrainer&)> question) {
+    return submit<Result>([question](std::unique_ptr<RankTrainer>& trainer) {
+      return question(*trainer);
+    });
+  }
+
+  Bytes peak_memory() const { return meter_->peak(); }
+
+ private:
+  template <class Result>
+  std::future<Result> submit(
+      std::function<Result(std::unique_ptr<RankTrainer>&)> work);
+
+  void run(const Device& device);
+
+  InProcessHub& hub_;
+  // Shared with the tensors it counts, which may outlive this.
+  std::shared_ptr<MemoryMeter> meter_ = std::make_shared<MemoryMeter>();
+  std::mutex mutex_;  // guards tasks_ and stopping_
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;
+  bool stopping_ = false;
+  std::jthread thread_;  // last: starts when all else is there
+};
+
+template <class Result>
+std::future<Result> RankThread::submit(
+    std::function<Result(std::unique_ptr<RankTrainer>&)> work) {
+  auto task = std::make_shared<
+      std::packaged_task<Result(std::unique_ptr<RankTrainer>&)>>(
+      [this, work](std::unique_ptr<RankTrainer>& trainer) {
+        try {
+          return work(trainer);
+        } catch (...) {
+          hub_.abort(std::current_exception());
+          throw;
+        }
+      });
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back([task](std::unique_ptr<RankTrainer>& trainer) {
+      (*task)(trainer);
+    });
+  }
+  changed_.notify_one();
+  return task->get_future();
+}
+
+}  // namespace cleave

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <future>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "cleave/comm/devices.h"
+#include "cleave/comm/in_process.h"
+#include "cleave/data/dataset.h"
+#include "cleave/event.h"
+#include "cleave/train/rank_thread.h"
+
+namespace cleave {
+
+struct FitOptions {
+  std::int64_t epochs = 1;
+  std::int64_t steps = 0;  // stop after so many; 0: after the epochs
+  bool shuffle = true;
+  const Dataset* test = nullptr;    // judged before and after training,
+  std::int64_t evaluate_every = 0;  // and every so many epochs; 0: not between
+  // Once true, training ends after the steps under way. Null: never.
+  const std::atomic<bool>* stop = nullptr;
+};
+
+// How many steps fit() will take.
+std::int64_t planned_steps(std::int64_t samples,
+                           std::int64_t batch,
+                           const FitOptions& options);
+
+struct FitResult {
+  std::int64_t steps = 0;
+  bool interrupted = false;
+  Seconds median_step;  // zero when no step was taken
+};
+
+struct Evaluation {
+  double loss = 0;
+  std::optional<double> accuracy;  // where the data has classes
+  std::int64_t samples = 0;
+};
+
+// Trains a model as its plan says, one thread of this process per device.
+// A synchronous run gives the bits of the one-device run. After an exception
+// the weights are those of an unfinished step, and the trainer refuses to go
+// on. Not thread-safe.
+class Trainer {
+ public:
+  // Builds every stage on its device: stage i on devices[i].
+  Trainer(const Model& model,
+          const Plan& plan,
+          const Devices& devices,
+          const TrainerOptions& options);
+  ~Trainer();
+
+  // One optimizer step over a batch of any size.
+  StepDone step(const Batch& batch);
+
+  // Steps over the whole data, epoch by epoch; tells `events` about them.
+  FitResult fit(const Dataset& data,
+                const FitOptions& options,
+                EventSink& events);
+
+  // Judges the network as it is now, in the pipeline.
+  Evaluation evaluate(const Dataset& data);
+
+  // Copies of every stage's weights and buffers; merged: of all, in the order
+  // of the layers, as the unsplit network has them.
+  std::vector<NamedTensors> stages();
+  NamedTensors merged();
+
+  std::vector<Bytes> peak_memory() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // A step the ranks are working on.
+  struct Pending {
+    std::vector<std::future<StepResult>> results;
+    std::int64_t samples = 0;
+    std::int64_t count = 0;
+    std::int64_t step = 0;
+    std::int64_t epoch = 0;
+  };
+
+  template <class Result>
+  std::vector<std::future<Result>> ask_all(
+      std::function<Result(RankTrainer&)> question);
+  template <class Result>
+  std::vector<Result> answers(std::vector<std::future<Result>> futures);
+
+  std::shared_ptr<const Schedule> schedule_for(int microbatches,
+                                               bool training);
+  std::shared_ptr<const Pass> make_pass(const Batch& batch, bool training);
+  Pending start_step(const Batch& batch, std::int64_t epoch);
+  StepDone finish_step(Pending pending);
+  void judge(const Dataset& data, EventSink& events);
+
+  Plan plan_;
+  TrainerOptions options_;
+  InProcessHub hub_;
+  std::vector<std::unique_ptr<RankThread>> ranks_;
+  std::map<std::pair<int, bool>, std::shared_ptr<const Schedule>> schedules_;
+  std::int64_t steps_ = 0;        // started so far
+  Clock::time_point last_finish_ = Clock::now();
+};
+
+}  // namespace cleave

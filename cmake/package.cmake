@@ -1,0 +1,24 @@
+# What `cmake --install` puts beside the libraries, so that others can say
+# find_package(cleave) and link cleave::cleave.
+include(CMakePackageConfigHelpers)
+
+add_library(cleave_all INTERFACE)
+add_library(cleave::cleave ALIAS cleave_all)
+set_target_properties(cleave_all PROPERTIES EXPORT_NAME cleave)
+target_link_libraries(cleave_all INTERFACE
+  cleave::plan_profiler cleave::train cleave::evaluate cleave::report)
+target_compile_features(cleave_all INTERFACE cxx_std_20)
+install(TARGETS cleave_all EXPORT cleave-targets)
+
+install(DIRECTORY cleave DESTINATION include
+        FILES_MATCHING PATTERN "*.h" PATTERN "cli" EXCLUDE)
+install(EXPORT cleave-targets NAMESPACE cleave:: DESTINATION lib/cmake/cleave)
+configure_package_config_file(cmake/cleave-config.cmake.in
+  ${PROJECT_BINARY_DIR}/cleave-config.cmake
+  INSTALL_DESTINATION lib/cmake/cleave)
+write_basic_package_version_file(
+  ${PROJECT_BINARY_DIR}/cleave-config-version.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/cleave-config.cmake
+              ${PROJECT_BINARY_DIR}/cleave-config-version.cmake
+        DESTINATION lib/cmake/cleave)

@@ -1,1 +1,0 @@
-// Holds the precompiled torch header; see cleave_torch_header.

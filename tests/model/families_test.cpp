@@ -1,0 +1,63 @@
+#include "cleave/model/families.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "cleave/error.h"
+#include "cleave/model/network.h"
+
+namespace cleave {
+namespace {
+
+FamilyOptions options_for(std::string_view family) {
+  if (family == "gpt") {
+    return {.width = 8, .depth = 2, .heads = 2, .context = 6, .vocabulary = 9};
+  }
+  return {.input = {1, 8, 8}, .outputs = 3, .width = 4, .depth = 2};
+}
+
+at::Tensor input_for(std::string_view family) {
+  return family == "gpt" ? torch::randint(9, {5, 6})
+                         : torch::randn({5, 1, 8, 8});
+}
+
+TEST(Families, each_makes_a_network_that_answers) {
+  for (const Family& family : families()) {
+    const Model model = make_model(family.name, options_for(family.name));
+    EXPECT_EQ(model.name(), family.name);
+    const at::Tensor result =
+        model.build()->forward(input_for(family.name));
+    const std::vector<std::int64_t> expected =
+        family.name == "gpt" ? std::vector<std::int64_t>{5, 6, 9}
+                             : std::vector<std::int64_t>{5, 3};
+    EXPECT_EQ(result.sizes().vec(), expected) << family.name;
+  }
+}
+
+TEST(Families, the_defaults_make_a_network_too) {
+  for (const Family& family : families()) {
+    const Model model = make_model(family.name, {.input = {1, 8, 8}});
+    EXPECT_GT(model.size(), 3) << family.name;
+  }
+}
+
+TEST(Families, an_unknown_name_or_a_misfit_is_refused) {
+  EXPECT_THROW(make_model("rnn", {}), Error);
+  EXPECT_THROW(make_model("convnet", {.input = {64}}), Error);
+  EXPECT_THROW(make_model("gpt", {.width = 10, .heads = 4}), Error);
+}
+
+TEST(Families, a_sequence_longer_than_the_context_is_told) {
+  const auto network = make_model("gpt", options_for("gpt")).build();
+  try {
+    network->forward(torch::randint(9, {1, 7}));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.problem(),
+              "layer 'embedding' failed on inputs [1, 7]: a sequence of 7 "
+              "tokens is longer than the context of 6");
+  }
+}
+
+}  // namespace
+}  // namespace cleave

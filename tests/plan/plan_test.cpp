@@ -1,0 +1,308 @@
+#include "cleave/plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cleave/error.h"
+
+namespace cleave {
+namespace {
+
+// Layers "0", "1", … that take these times forward, twice as long backward.
+Profile profile_of(const std::vector<double>& forward) {
+  Profile profile{.model = "net", .device = "cpu:0", .layers = {}};
+  for (const double time : forward) {
+    profile.layers.push_back({.name = std::to_string(profile.layers.size()),
+                              .forward = {time},
+                              .backward = {2 * time}});
+  }
+  return profile;
+}
+
+std::vector<DeviceSpec> devices(int count, Bytes memory = {}) {
+  std::vector<DeviceSpec> result;
+  result.reserve(count);
+  for (int i = 0; i < count; ++i) {
+    result.push_back({.name = "cpu:" + std::to_string(i), .memory = memory});
+  }
+  return result;
+}
+
+std::vector<int> layer_counts(const Plan& plan) {
+  std::vector<int> counts;
+  for (const StagePlan& stage : plan.stages) {
+    counts.push_back(static_cast<int>(stage.layers.size()));
+  }
+  return counts;
+}
+
+std::string error_of(const Profile& profile,
+                     const std::vector<DeviceSpec>& on,
+                     const PlanRequest& request) {
+  try {
+    make_plan(profile, on, request);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(MakePlan, predicts_the_closed_form_for_even_stages) {
+  const Profile profile = profile_of(std::vector<double>(8, 0.001));
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    const Plan plan = make_plan(profile,
+                                devices(4),
+                                {.batch = 6,
+                                 .stages = 4,
+                                 .microbatches = 6,
+                                 .schedule = schedule,
+                                 .message_latency = {}});
+    EXPECT_EQ(layer_counts(plan), (std::vector<int>{2, 2, 2, 2}));
+    EXPECT_EQ(plan.stages[0].forward, Seconds{0.002});
+    EXPECT_EQ(plan.stages[0].backward, Seconds{0.004});
+    // (microbatches + stages - 1) times forward and backward of a stage.
+    EXPECT_EQ(plan.step, Seconds{0.054});
+    EXPECT_NEAR(plan.bubble, 3.0 / 9.0, 1e-12);
+  }
+}
+
+TEST(MakePlan, one_stage_has_no_bubble) {
+  const Plan plan = make_plan(
+      profile_of({0.001, 0.002}), devices(1), {.batch = 8, .stages = 1});
+  EXPECT_EQ(plan.microbatches, 4);
+  EXPECT_EQ(plan.step, Seconds{0.072});  // 8 samples, 3 ms forward, 6 backward
+  EXPECT_NEAR(plan.bubble, 0, 1e-12);
+  EXPECT_EQ(plan.model, "net");
+  EXPECT_EQ(plan.stages[0].device, "cpu:0");
+  EXPECT_EQ(plan.stages[0].layers, (std::vector<std::string>{"0", "1"}));
+}
+
+TEST(MakePlan, messages_count_on_the_way_there_and_back) {
+  Profile profile = profile_of({0.001, 0.001});
+  profile.layers[0].crossing = {1000};
+  const Plan plan = make_plan(profile,
+                              devices(2),
+                              {.batch = 1,
+                               .stages = 2,
+                               .microbatches = 1,
+                               .message_latency = {0.001},
+                               .message_bandwidth = 1e6});
+  // Two stages of 3 ms in a row; each way 1 ms and 1000 bytes at 1 MB/s.
+  EXPECT_EQ(plan.step, Seconds{0.010});
+}
+
+TEST(MakePlan, uses_all_devices_when_that_pays) {
+  const Plan plan = make_plan(
+      profile_of(std::vector<double>(8, 0.01)), devices(4), {.batch = 32});
+  EXPECT_EQ(plan.stages.size(), 4U);
+  EXPECT_EQ(plan.microbatches, 16);
+}
+
+TEST(MakePlan, takes_fewer_stages_when_more_do_not_pay) {
+  // The first layer is the bottleneck however the others are cut.
+  const Plan heavy = make_plan(profile_of({0.010, 0.001, 0.001}),
+                               devices(3),
+                               {.batch = 8, .microbatches = 8});
+  EXPECT_EQ(layer_counts(heavy), (std::vector<int>{1, 2}));
+  // Layers so small that the messages cost more than the second device saves.
+  const Plan small = make_plan(
+      profile_of({1e-6, 1e-6}), devices(2), {.batch = 4, .microbatches = 4});
+  EXPECT_EQ(small.stages.size(), 1U);
+}
+
+TEST(MakePlan, takes_fewer_stages_when_more_pay_less_than_a_percent) {
+  const PlanRequest request{
+      .batch = 8, .microbatches = 8, .message_latency = {}};
+  const auto stages = [&](double second) {
+    return make_plan(profile_of({0.1, second}), devices(2), request)
+        .stages.size();
+  };
+  EXPECT_EQ(stages(0.0005), 1U);
+  EXPECT_EQ(stages(0.002), 2U);
+}
+
+TEST(MakePlan, cuts_where_little_crosses) {
+  Profile profile = profile_of({0.001, 0.001, 0.001, 0.001});
+  const PlanRequest request{
+      .batch = 8, .stages = 2, .microbatches = 8, .message_bandwidth = 1e6};
+  EXPECT_EQ(layer_counts(make_plan(profile, devices(2), request)),
+            (std::vector<int>{2, 2}));
+  profile.layers[1].crossing = {3000};  // 3 ms there and 3 back
+  EXPECT_EQ(layer_counts(make_plan(profile, devices(2), request)),
+            (std::vector<int>{1, 3}));
+}
+
+TEST(MakePlan, never_makes_more_stages_than_layers_on_its_own) {
+  const Plan plan =
+      make_plan(profile_of({0.01, 0.01}), devices(5), {.batch = 64});
+  EXPECT_EQ(plan.stages.size(), 2U);
+}
+
+TEST(MakePlan, gives_the_stages_of_a_heavy_embedding_and_head_fewer_blocks) {
+  // Equal counts of layers would take 11 ms in the last stage.
+  std::vector<double> times(14, 0.002);
+  times.front() = 0.003;
+  times.back() = 0.007;
+  const Plan plan =
+      make_plan(profile_of(times), devices(4), {.batch = 16, .stages = 4});
+  EXPECT_EQ(layer_counts(plan), (std::vector<int>{4, 4, 4, 2}));
+  for (const StagePlan& stage : plan.stages) {
+    EXPECT_LE(stage.forward, Seconds{0.009});
+  }
+}
+
+TEST(MakePlan, a_faster_device_gets_more_layers) {
+  std::vector<DeviceSpec> unequal = devices(2);
+  unequal[0].speed = 3;
+  const Plan plan = make_plan(profile_of(std::vector<double>(8, 0.003)),
+                              unequal,
+                              {.batch = 8, .stages = 2, .microbatches = 8});
+  EXPECT_EQ(layer_counts(plan), (std::vector<int>{6, 2}));
+  EXPECT_EQ(plan.stages[0].forward, Seconds{0.006});
+  EXPECT_EQ(plan.stages[1].forward, Seconds{0.006});
+}
+
+TEST(MakePlan, counts_states_activations_in_flight_and_the_working_set) {
+  Profile profile = profile_of({0.001, 0.001, 0.001});
+  for (LayerCost& layer : profile.layers) {
+    layer.parameters = {100};
+    layer.activations = {20};
+    layer.crossing = {7};
+  }
+  profile.layers[1].activations = {50};
+  const Plan plan = make_plan(
+      profile,
+      devices(3),
+      {.batch = 8, .stages = 3, .microbatches = 8, .state_copies = 1});
+  // 1f1b holds 3, 2 and 1 microbatches; parameters are there three times.
+  EXPECT_EQ(plan.stages[0].peak, Bytes{300 + 3 * 20 + (20 + 7)});
+  EXPECT_EQ(plan.stages[1].peak, Bytes{300 + 2 * 50 + (50 + 7)});
+  EXPECT_EQ(plan.stages[2].peak, Bytes{300 + 1 * 20 + (20 + 7)});
+  EXPECT_EQ(plan.stages[1].parameters, Bytes{100});
+}
+
+TEST(MakePlan, costs_grow_with_the_samples_of_a_microbatch) {
+  Profile profile = profile_of({0.004, 0.004});
+  profile.microbatch = 4;
+  for (LayerCost& layer : profile.layers) {
+    layer.activations = {40};
+    layer.crossing = {4};
+  }
+  PlanRequest request{.batch = 16, .stages = 2, .microbatches = 8};
+  EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].forward,
+            Seconds{0.002});
+  EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].peak,
+            Bytes{20 + 20 + 2});
+  // Microbatches of 2 and 3 samples: the mean time, the largest memory.
+  request.batch = 20;
+  EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].forward,
+            Seconds{0.0025});
+  EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].peak,
+            Bytes{30 + 30 + 3});
+}
+
+TEST(MakePlan, a_budget_can_force_more_stages) {
+  Profile profile = profile_of({1e-6, 1e-6});  // too small to be worth a cut
+  for (LayerCost& layer : profile.layers) {
+    layer.parameters = {1000};
+  }
+  EXPECT_EQ(make_plan(profile, devices(2), {.batch = 4}).stages.size(), 1U);
+  EXPECT_EQ(make_plan(profile, devices(2, {4000}), {.batch = 4}).stages.size(),
+            2U);
+}
+
+TEST(MakePlan, says_which_numbers_do_not_go_together) {
+  const Profile profile = profile_of({1, 1, 1});
+  EXPECT_EQ(error_of(profile, devices(4), {.stages = 4}),
+            "cannot cut 3 layers into 4 stages. Ask for between 1 and 3 "
+            "stages.");
+  EXPECT_EQ(error_of(profile, devices(2), {.stages = 3}),
+            "cannot put 3 stages on 2 devices. Ask for between 1 and 2 stages, "
+            "or name more devices.");
+  EXPECT_EQ(error_of(profile, devices(2), {.batch = 4, .microbatches = 8}),
+            "cannot make 8 microbatches of a batch of 4 samples. Give every "
+            "microbatch at least one sample.");
+  EXPECT_EQ(error_of(profile, devices(1), {.stages = 2}),
+            "cannot put 2 stages on 1 device. Ask for 1 stage, or name more "
+            "devices.");
+  EXPECT_EQ(
+      error_of({.model = "net", .device = "", .layers = {}}, devices(1), {}),
+      "the profile of 'net' holds no measured layer. Profile a model "
+      "with at least one layer.");
+  EXPECT_EQ(error_of(profile, {}, {}),
+            "there is no device to put a stage on. Name at least one device.");
+  EXPECT_EQ(error_of(profile, {{.name = "cpu:0", .speed = 0}}, {}),
+            "device 'cpu:0' has no sensible speed and memory. Give it a speed "
+            "above 0 and a memory of 0 (no limit) or more.");
+  EXPECT_EQ(error_of(profile, devices(1), {.batch = 0}),
+            "the request for a plan has a number that is too small. Ask for a "
+            "batch of at least 1 and a bandwidth above 0; everything else is 0 "
+            "or more.");
+  EXPECT_EQ(error_of(profile_of({-1}), devices(1), {}),
+            "layer '0' of the profile has a cost below zero, or one that is no "
+            "number. Profile the model again.");
+  EXPECT_EQ(error_of(profile, devices(1), {.schedule = "1f1c"}),
+            "there is no schedule '1f1c'. Did you mean 1f1b? Choose one of: "
+            "gpipe, 1f1b.");
+}
+
+Profile heavy_profile() {
+  Profile profile = profile_of(std::vector<double>(4, 0.01));
+  for (LayerCost& layer : profile.layers) {
+    layer.parameters = {25 << 20};
+  }
+  return profile;
+}
+
+TEST(MakePlan, names_the_smallest_budget_when_nothing_fits) {
+  EXPECT_EQ(
+      error_of(
+          heavy_profile(), devices(2, {150 << 20}), {.batch = 8, .stages = 2}),
+      "no cut of 'net' into 2 stages fits a memory of 150 MiB per "
+      "device. Give every device at least 200 MiB; or take more devices, "
+      "a smaller batch or more microbatches.");
+  std::vector<DeviceSpec> unequal = devices(3, {50 << 20});
+  unequal[1].memory = {90 << 20};
+  EXPECT_EQ(error_of(heavy_profile(), unequal, {.batch = 8}),
+            "no cut of 'net' into 1 to 3 stages fits a memory of 50.0 MiB to "
+            "90.0 MiB per device. Give every device at least 200 MiB, which is "
+            "enough for 2 stages; or take more devices, a smaller batch or "
+            "more microbatches.");
+}
+
+// The amount behind "at least", as a user would type it into a configuration.
+Bytes budget_in(const std::string& message) {
+  const std::string mark = "at least ";
+  const std::size_t start = message.find(mark) + mark.size();
+  return parse_bytes(
+      message.substr(start, message.find_first_of(",;", start) - start));
+}
+
+TEST(MakePlan, fits_when_given_back_the_budget_its_error_names) {
+  std::mt19937 random(11);
+  std::uniform_int_distribution<std::int64_t> bytes(1, 3'000'000);
+  for (int i = 0; i < 300; ++i) {
+    Profile profile = profile_of(std::vector<double>(6, 0.01));
+    for (LayerCost& layer : profile.layers) {
+      layer.parameters = {bytes(random)};
+      layer.activations = {bytes(random)};
+      layer.crossing = {bytes(random)};
+    }
+    const PlanRequest request{.batch = 16, .stages = i % 4};
+    const std::string message = error_of(profile, devices(3, {1}), request);
+    ASSERT_NE(message, "no error");
+    const Bytes budget = budget_in(message);
+    EXPECT_EQ(error_of(profile, devices(3, budget), request), "no error")
+        << message;
+    // Three digits are shown, so it is never much too much either.
+    const Bytes less{budget.value - budget.value / 90};
+    EXPECT_NE(error_of(profile, devices(3, less), request), "no error")
+        << message;
+  }
+}
+
+}  // namespace
+}  // namespace cleave

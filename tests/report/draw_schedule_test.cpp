@@ -1,0 +1,225 @@
+#include "cleave/report/draw_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include "cleave/report/text.h"
+#include "cleave/schedule/passes.h"
+#include "cleave/schedule/registry.h"
+
+namespace cleave {
+namespace {
+
+Timeline timeline(const Schedule& schedule, StageCost cost) {
+  const std::size_t cuts = schedule.stages - 1;
+  return simulate(with_messages(schedule),
+                  {std::vector<StageCost>(schedule.stages, cost),
+                   std::vector<Seconds>(cuts),
+                   std::vector<Seconds>(cuts)});
+}
+
+constexpr StageCost kCost{Seconds{1e-3}, Seconds{2e-3}};
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos;
+       at = text.find(part, at + 1)) {
+    ++found;
+  }
+  return found;
+}
+
+// What stands between every < and its >, in order.
+std::vector<std::string> tags(const std::string& svg) {
+  std::vector<std::string> found;
+  for (std::size_t at = svg.find('<'); at != std::string::npos;
+       at = svg.find('<', at + 1)) {
+    found.push_back(svg.substr(at + 1, svg.find('>', at) - at - 1));
+  }
+  return found;
+}
+
+double attribute(const std::string& tag, const std::string& name) {
+  const std::string start = " " + name + "=\"";
+  return std::stod(tag.substr(tag.find(start) + start.size()));
+}
+
+TEST(DrawText, draws_every_action_as_wide_as_it_is_long) {
+  EXPECT_EQ(draw_text(timeline(one_f_one_b(4, 6), kCost), 80),
+            "stage 0  F0F1F2F3············B0══F4B1══F5B2══··B3══··B4══··B5══\n"
+            "stage 1  ··F0F1F2········B0══F3B1══F4B2══F5B3══··B4══··B5══····\n"
+            "stage 2  ····F0F1····B0══F2B1══F3B2══F4B3══F5B4══··B5══········\n"
+            "stage 3  ······F0B0══F1B1══F2B2══F3B3══F4B4══F5B5══············\n"
+            "         0                                              27.0 ms\n"
+            "         F forward, B backward, · idle; bubble 33.3 %\n");
+}
+
+TEST(DrawText, uses_the_room_it_has) {
+  const Timeline two = timeline(gpipe(2, 2), kCost);
+  EXPECT_EQ(draw_text(two, 60),
+            "stage 0  F0───F1───···············B0════════B1════════\n"
+            "stage 1  ·····F0───F1───B0════════B1════════··········\n"
+            "         0                                     9.00 ms\n"
+            "         F forward, B backward, · idle; bubble 33.3 %\n");
+}
+
+TEST(DrawText, shows_only_the_letter_where_the_label_does_not_fit) {
+  EXPECT_EQ(draw_text(timeline(gpipe(2, 2), kCost), 18),
+            "stage 0  FF···B0B1\n"
+            "stage 1  ·FFB0B1··\n"
+            "         0 9.00 ms\n"
+            "         F forward, B backward, · idle; bubble 33.3 %\n");
+}
+
+TEST(DrawText, shows_what_fills_a_column_where_actions_are_shorter_than_one) {
+  EXPECT_EQ(draw_text(timeline(one_f_one_b(2, 24), kCost), 34),
+            "stage 0  FB▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒B\n"
+            "stage 1  ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒·\n"
+            "         0                 75.0 ms\n"
+            "         F forward, B backward, ▒ both, · idle; bubble 4.0 %\n");
+}
+
+TEST(DrawText, never_draws_a_rank_wider_than_asked) {
+  for (const ScheduleKind& kind : kSchedules) {
+    for (const int microbatches : {1, 3, 10, 40, 300}) {
+      const Timeline drawn = timeline(kind.make(5, microbatches), kCost);
+      for (const int width : {10, 40, 80, 81, 132}) {
+        std::istringstream lines(draw_text(drawn, width));
+        std::string line;
+        std::set<int> widths;
+        for (int rank = 0; rank < 5 && std::getline(lines, line); ++rank) {
+          EXPECT_LE(columns(line), width) << line;
+          widths.insert(columns(line));
+        }
+        EXPECT_EQ(widths.size(), 1);
+      }
+    }
+  }
+}
+
+TEST(DrawText, a_rank_with_several_stages_names_them) {
+  const Schedule v = parse_schedule(
+      "rank 0: 0F0 3F0 3B0 0B0\n"
+      "rank 1: 1F0 2F0 2B0 1B0\n");
+  EXPECT_EQ(draw_text(timeline(v, {Seconds{1}, Seconds{1}}), 40),
+            "rank 0  0F0─········3F0─3B0═········0B0═\n"
+            "rank 1  ····1F0─2F0─········2B0═1B0═····\n"
+            "        0                         8.00 s\n"
+            "        F forward, B backward, · idle; bubble 50.0 %\n");
+}
+
+TEST(DrawText, a_timeline_of_no_length_is_drawn_without_actions) {
+  EXPECT_EQ(draw_text(timeline(gpipe(1, 2), {}), 40),
+            "stage 0  \n"
+            "         0 0 s\n"
+            "         F forward, B backward, · idle; bubble 0.0 %\n");
+}
+
+TEST(DrawSvg, has_one_block_with_hover_text_per_compute_action) {
+  const std::string svg = draw_svg(timeline(one_f_one_b(4, 6), kCost), "1f1b");
+  EXPECT_EQ(count(svg, "<g class=\"action\"><title>"), 4 * 6 * 2);
+  EXPECT_EQ(count(svg, "<title>"), 4 * 6 * 2);
+  EXPECT_EQ(count(svg,
+                  "<title>B0 of stage 3: starts at 4.00 ms, takes 2.00 "
+                  "ms</title><rect"),
+            1);
+}
+
+TEST(DrawSvg, keeps_every_block_inside_the_image) {
+  for (const int stages : {1, 4, 40}) {
+    const std::string svg =
+        draw_svg(timeline(one_f_one_b(stages, 50), kCost), "wide");
+    const std::vector<std::string> all = tags(svg);
+    const double width = attribute(all[0], "width");
+    const double height = attribute(all[0], "height");
+    EXPECT_EQ(count(all[0],
+                    " viewBox=\"0 0 " + decimal(width, 0) + " " +
+                        decimal(height, 0) + "\""),
+              1);
+    for (const std::string& tag : all) {
+      if (!tag.starts_with("rect ")) {
+        continue;
+      }
+      EXPECT_GE(attribute(tag, "x"), 0);
+      EXPECT_GE(attribute(tag, "y"), 0);
+      EXPECT_GT(attribute(tag, "width"), 0);
+      EXPECT_GT(attribute(tag, "height"), 0);
+      EXPECT_LE(attribute(tag, "x") + attribute(tag, "width"), width);
+      EXPECT_LE(attribute(tag, "y") + attribute(tag, "height"), height);
+    }
+  }
+}
+
+TEST(DrawSvg, closes_every_tag_it_opens) {
+  std::vector<std::string> open;
+  for (const std::string& tag :
+       tags(draw_svg(timeline(gpipe(3, 4), kCost), "gpipe"))) {
+    if (tag.starts_with("/")) {
+      ASSERT_FALSE(open.empty());
+      ASSERT_EQ("/" + open.back(), tag);
+      open.pop_back();
+    } else if (!tag.ends_with("/")) {
+      open.push_back(tag.substr(0, tag.find(' ')));
+    }
+  }
+  EXPECT_TRUE(open.empty());
+}
+
+TEST(DrawSvg, escapes_the_title) {
+  const std::string svg =
+      draw_svg(timeline(gpipe(1, 1), kCost), "a < b & \"c\" <script>");
+  EXPECT_EQ(count(svg, "a &lt; b &amp; &quot;c&quot; &lt;script&gt;"), 2);
+  EXPECT_EQ(count(svg, "<script"), 0);
+}
+
+TEST(DrawSvg, names_the_stages_the_unit_and_the_bubble) {
+  const std::string svg = draw_svg(timeline(gpipe(2, 2), kCost), "gpipe");
+  for (const std::string words : {">stage 0<",
+                                  ">stage 1<",
+                                  ">time in ms<",
+                                  ">bubble 33.3 %: ",
+                                  ">forward<",
+                                  ">backward<",
+                                  ">idle<"}) {
+    EXPECT_EQ(count(svg, words), 1) << words;
+  }
+}
+
+TEST(DrawSvg, writes_the_microbatch_only_where_it_fits) {
+  const auto written = [](int microbatches) {
+    const std::string svg =
+        draw_svg(timeline(gpipe(1, microbatches), kCost), "");
+    return count(svg, "</text></g>");
+  };
+  EXPECT_EQ(written(4), 8);
+  EXPECT_EQ(written(1000), 0);
+}
+
+TEST(DrawSvg, messages_are_not_drawn) {
+  const Timeline quiet = timeline(gpipe(1, 2), kCost);
+  Timeline busy = quiet;
+  const Action send{Op::send_forward, Microbatch{0}, StageId{0}};
+  busy.rows[0].insert(busy.rows[0].begin() + 1,
+                      {send, Seconds{1e-3}, Seconds{1.1e-3}});
+  EXPECT_EQ(draw_svg(busy, "t"), draw_svg(quiet, "t"));
+  EXPECT_EQ(draw_text(busy, 60), draw_text(quiet, 60));
+}
+
+TEST(DrawSvg, a_timeline_that_starts_late_looks_like_one_that_starts_at_zero) {
+  const Timeline at_zero = timeline(gpipe(2, 2), {Seconds{1}, Seconds{2}});
+  Timeline late = at_zero;
+  for (auto& row : late.rows) {
+    for (Span& span : row) {
+      span.start += Seconds{64};
+      span.end += Seconds{64};
+    }
+  }
+  EXPECT_EQ(draw_svg(late, "t"), draw_svg(at_zero, "t"));
+  EXPECT_EQ(draw_text(late, 60), draw_text(at_zero, 60));
+}
+
+}  // namespace
+}  // namespace cleave

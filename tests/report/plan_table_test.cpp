@@ -1,0 +1,113 @@
+#include "cleave/report/plan_table.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+
+#include "cleave/report/text.h"
+
+namespace cleave {
+namespace {
+
+Plan sample() {
+  return {.model = "gpt",
+          .batch = 64,
+          .microbatches = 16,
+          .schedule = "1f1b",
+          .stages = {{.device = "cpu:0",
+                      .layers = {"embed", "block.0", "block.1"},
+                      .forward = {0.110},
+                      .backward = {0.230},
+                      .parameters = {255 << 20},
+                      .peak = {3LL << 30}},
+                     {.device = "cpu:1",
+                      .layers = {"head"},
+                      .forward = {0.0506},
+                      .backward = {0.1},
+                      .parameters = {1 << 10},
+                      .peak = {2800LL << 20}}},
+          .step = {5.95},
+          .bubble = 0.31};
+}
+
+TEST(PlanTable, shows_who_computes_what_and_what_it_costs) {
+  EXPECT_EQ("\n" + plan_table(sample()),
+            R"(
+gpt | 4 layers | batch 64 in 16 microbatches of 4 samples | schedule 1f1b
+
+stage  device  layers               parameters  forward  backward      peak  load
+─────  ──────  ───────────────────  ──────────  ───────  ────────  ────────  ───────────
+    0  cpu:0   embed … block.1 (3)     255 MiB   110 ms    230 ms  3.00 GiB  ██████ 100%
+    1  cpu:1   head                   1.00 KiB  50.6 ms    100 ms  2.73 GiB  ██▋     44%
+
+predicted | step 5.95 s | 10.8 samples/s | bubble 31% | slowest stage 1.39 x the mean
+)");
+}
+
+TEST(PlanTable, can_do_without_unicode) {
+  EXPECT_EQ("\n" + plan_table(sample(), true),
+            R"(
+gpt | 4 layers | batch 64 in 16 microbatches of 4 samples | schedule 1f1b
+
+stage  device  layers                parameters  forward  backward      peak  load
+-----  ------  --------------------  ----------  -------  --------  --------  -----------
+    0  cpu:0   embed .. block.1 (3)     255 MiB   110 ms    230 ms  3.00 GiB  ###### 100%
+    1  cpu:1   head                    1.00 KiB  50.6 ms    100 ms  2.73 GiB  ###...  44%
+
+predicted | step 5.95 s | 10.8 samples/s | bubble 31% | slowest stage 1.39 x the mean
+)");
+}
+
+TEST(PlanTable, shows_dashes_for_what_a_hand_written_plan_does_not_say) {
+  const Plan plan{.model = "gpt",
+                  .batch = 7,
+                  .microbatches = 2,
+                  .schedule = "gpipe",
+                  .stages = {{.device = "cpu:0", .layers = {"embed", "head"}}}};
+  EXPECT_EQ("\n" + plan_table(plan), R"(
+gpt | 2 layers | batch 7 in 2 microbatches of 3 or 4 samples | schedule gpipe
+
+stage  device  layers            parameters  forward  backward  peak  load
+─────  ──────  ────────────────  ──────────  ───────  ────────  ────  ────
+    0  cpu:0   embed … head (2)           -        -         -     -  -
+
+not predicted
+)");
+}
+
+TEST(PlanTable, shortens_long_names_at_their_beginning) {
+  Plan plan = sample();
+  plan.model = "/home/someone/models/with/a/path/gpt";
+  plan.stages[0].device = "machine-17.example/cuda:3";
+  plan.stages[0].layers = {"transformer.encoder.block.10.attention",
+                           "transformer.encoder.block.11.mlp"};
+  plan.stages[1].layers = {"été", "transformer.decoder.block.11.mlp"};
+  EXPECT_EQ("\n" + plan_table(plan),
+            R"(
+…omeone/models/with/a/path/gpt | 4 layers | batch 64 in 16 microbatches of 4 samples | schedule 1f1b
+
+stage  device        layers                     parameters  forward  backward      peak  load
+─────  ────────────  ─────────────────────────  ──────────  ───────  ────────  ────────  ───────────
+    0  …mple/cuda:3  …ttention … …k.11.mlp (2)     255 MiB   110 ms    230 ms  3.00 GiB  ██████ 100%
+    1  cpu:1         été … …r.block.11.mlp (2)    1.00 KiB  50.6 ms    100 ms  2.73 GiB  ██▋     44%
+
+predicted | step 5.95 s | 10.8 samples/s | bubble 31% | slowest stage 1.39 x the mean
+)");
+}
+
+TEST(PlanTable, stays_within_100_columns) {
+  Plan plan = sample();
+  plan.model = std::string(300, 'm');
+  for (StagePlan& stage : plan.stages) {
+    stage.device = std::string(300, 'd');
+    stage.layers = {std::string(300, 'a'), std::string(300, 'b')};
+  }
+  std::istringstream lines(plan_table(plan));
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(columns(line), 100) << line;
+  }
+}
+
+}  // namespace
+}  // namespace cleave

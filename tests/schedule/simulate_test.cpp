@@ -1,0 +1,240 @@
+#include "cleave/schedule/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <random>
+#include <sstream>
+
+#include "cleave/error.h"
+#include "cleave/schedule/passes.h"
+#include "cleave/schedule/registry.h"
+
+namespace cleave {
+namespace {
+
+ScheduleCosts even_costs(int stages, StageCost cost, Seconds message = {}) {
+  return {std::vector<StageCost>(stages, cost),
+          std::vector<Seconds>(stages - 1, message),
+          std::vector<Seconds>(stages - 1, message)};
+}
+
+std::string to_text(const std::vector<Span>& spans) {
+  std::string text;
+  for (const Span& span : spans) {
+    std::ostringstream times;
+    times << ' ' << span.start.value << '-' << span.end.value;
+    text += (text.empty() ? "" : ", ") + to_text(span.action) + times.str();
+  }
+  return text;
+}
+
+TEST(Simulate, even_stages_take_exactly_the_time_of_the_closed_form) {
+  const StageCost cost{Seconds{1}, Seconds{2}};
+  for (const std::string name : {"gpipe", "1f1b"}) {
+    for (int p = 1; p <= 8; ++p) {
+      for (int m = 1; m <= 12; ++m) {
+        const Timeline timeline = simulate(
+            with_messages(make_schedule(name, p, m)), even_costs(p, cost));
+        EXPECT_EQ(timeline.length, Seconds{3.0 * (m + p - 1)});
+        EXPECT_EQ(timeline.busy, std::vector(p, Seconds{3.0 * m}));
+        EXPECT_EQ(timeline.bubble(), (p - 1.0) / (m + p - 1.0))
+            << name << ", " << p << " stages, " << m << " microbatches";
+      }
+    }
+  }
+}
+
+// Profiled times in milliseconds and the bubble of 1F1B that they give: Qi et
+// al., Zero Bubble Pipeline Parallelism (2023), tables 9 and 5. There B is the
+// gradient of the input only and W that of the weights.
+struct PublishedRow {
+  int stages;
+  int microbatches;
+  double forward;
+  double b;
+  double w;
+  double message;
+  double bubble;
+};
+
+constexpr std::array kPublished{
+    PublishedRow{8, 24, 18.522, 18.086, 9.337, 0.601, 0.2431},
+    PublishedRow{8, 32, 18.513, 18.086, 9.331, 0.626, 0.1985},
+    PublishedRow{8, 64, 18.546, 18.097, 9.321, 0.762, 0.1240},
+    PublishedRow{8, 24, 29.718, 29.444, 19.927, 0.527, 0.2347},
+    PublishedRow{8, 32, 29.802, 29.428, 19.530, 0.577, 0.1898},
+    PublishedRow{8, 64, 29.935, 29.621, 19.388, 0.535, 0.1091},
+    PublishedRow{16, 48, 11.347, 11.248, 8.132, 0.377, 0.2552},
+    PublishedRow{16, 64, 11.307, 11.254, 8.101, 0.379, 0.2082},
+    PublishedRow{16, 128, 11.325, 11.308, 8.109, 0.378, 0.1251},
+    PublishedRow{32, 96, 10.419, 10.207, 7.715, 0.408, 0.2646},
+    PublishedRow{32, 128, 10.408, 10.204, 7.703, 0.408, 0.2168},
+    PublishedRow{32, 256, 10.402, 10.248, 7.698, 0.460, 0.1352},
+};
+
+TEST(Simulate, gives_the_published_bubbles_of_1f1b_to_four_decimals) {
+  for (const PublishedRow& row : kPublished) {
+    const Seconds forward{row.forward / 1e3};
+    const Seconds backward{(row.b + row.w) / 1e3};
+    const Timeline timeline = simulate(
+        with_messages(make_schedule("1f1b", row.stages, row.microbatches)),
+        even_costs(
+            row.stages, {forward, backward}, Seconds{row.message / 1e3}));
+    EXPECT_NEAR(timeline.bubble(), row.bubble, 0.5e-4)
+        << row.stages << " stages, " << row.microbatches << " microbatches";
+  }
+}
+
+TEST(Simulate, uneven_stages_with_messages_give_the_times_worked_out_by_hand) {
+  const ScheduleCosts costs{
+      {{Seconds{1}, Seconds{2}}, {Seconds{2}, Seconds{3}}},
+      {Seconds{0.5}},
+      {Seconds{0.25}}};
+  const Timeline timeline = simulate(with_messages(one_f_one_b(2, 2)), costs);
+  EXPECT_EQ(to_text(timeline.rows[0]),
+            "F0 0-1, F1 1-2, B0 6.75-8.75, B1 11.75-13.75");
+  EXPECT_EQ(to_text(timeline.rows[1]),
+            "F0 1.5-3.5, B0 3.5-6.5, F1 6.5-8.5, B1 8.5-11.5");
+  EXPECT_EQ(timeline.length, Seconds{13.75});
+  EXPECT_EQ(timeline.busy, (std::vector{Seconds{6}, Seconds{10}}));
+  EXPECT_EQ(timeline.bubble(), (2 * 13.75 - 16) / (2 * 13.75));
+}
+
+TEST(Simulate, three_uneven_stages_give_the_times_worked_out_by_hand) {
+  const ScheduleCosts costs{{{Seconds{1}, Seconds{2}},
+                             {Seconds{3}, Seconds{1}},
+                             {Seconds{1}, Seconds{4}}},
+                            {Seconds{0}, Seconds{0}},
+                            {Seconds{0}, Seconds{0}}};
+  const Timeline timeline = simulate(with_messages(gpipe(3, 2)), costs);
+  EXPECT_EQ(to_text(timeline.rows[0]), "F0 0-1, F1 1-2, B0 13-15, B1 17-19");
+  EXPECT_EQ(to_text(timeline.rows[1]), "F0 1-4, F1 4-7, B0 12-13, B1 16-17");
+  EXPECT_EQ(to_text(timeline.rows[2]), "F0 4-5, F1 7-8, B0 8-12, B1 12-16");
+}
+
+// When everything ends, by repeating the rules until nothing changes.
+std::map<Action, double> settled_ends(const Schedule& compute,
+                                      const ScheduleCosts& costs) {
+  std::map<int, const Row*> owner;  // by stage
+  for (const Row& row : compute.rows) {
+    for (const Action& action : row) {
+      owner[action.stage.value] = &row;
+    }
+  }
+  std::map<Action, double> ends;
+  // When what the same microbatch did at stage `from` is at hand at stage `to`.
+  const auto arrival = [&](const Action& action, int from, Seconds message) {
+    const int to = action.stage.value;
+    return ends[{action.op, action.microbatch, StageId{from}}] +
+           (owner[from] == owner[to] ? 0 : message.value);
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const Row& row : compute.rows) {
+      double now = 0;
+      for (const Action& action : row) {
+        const int s = action.stage.value;
+        const bool forward = action.op == Op::forward;
+        if (forward && s > 0) {
+          const Seconds message = costs.forward_message[s - 1];
+          now = std::max(now, arrival(action, s - 1, message));
+        }
+        if (!forward && s + 1 < compute.stages) {
+          const Seconds message = costs.backward_message[s];
+          now = std::max(now, arrival(action, s + 1, message));
+        }
+        now += forward ? costs.stages[s].forward.value
+                       : costs.stages[s].backward.value;
+        changed = changed || ends[action] != now;
+        ends[action] = now;
+      }
+    }
+  }
+  return ends;
+}
+
+TEST(Simulate, uneven_stages_end_when_the_rules_settle) {
+  std::mt19937 random(7);
+  const auto draw = [&] {
+    return Seconds{static_cast<double>(random() % 64) / 8};
+  };
+  for (const ScheduleKind& kind : kSchedules) {
+    for (int stages = 1; stages <= 6; ++stages) {
+      const Schedule compute = kind.make(stages, 7);
+      ScheduleCosts costs = even_costs(stages, {});
+      for (StageCost& cost : costs.stages) {
+        cost = {draw(), draw()};
+      }
+      std::ranges::generate(costs.forward_message, draw);
+      std::ranges::generate(costs.backward_message, draw);
+      const std::map<Action, double> ends = settled_ends(compute, costs);
+      for (const auto& row : simulate(with_messages(compute), costs).rows) {
+        for (const Span& span : row) {
+          EXPECT_EQ(span.end.value, ends.at(span.action)) << kind.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(Simulate, times_are_the_same_before_the_messages_are_added) {
+  const ScheduleCosts costs =
+      even_costs(4, {Seconds{1}, Seconds{2}}, Seconds{0.5});
+  for (const ScheduleKind& kind : kSchedules) {
+    const Schedule compute = kind.make(4, 6);
+    const Timeline before = simulate(compute, costs);
+    const Timeline after = simulate(with_messages(compute), costs);
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(to_text(before.rows[rank]), to_text(after.rows[rank]));
+    }
+  }
+}
+
+TEST(Simulate, stages_on_one_rank_need_no_message_time) {
+  const Schedule v =
+      with_messages(parse_schedule("rank 0: 0F0 3F0 3B0 0B0\n"
+                                   "rank 1: 1F0 2F0 2B0 1B0\n"));
+  const Timeline timeline =
+      simulate(v, even_costs(4, {Seconds{1}, Seconds{1}}, Seconds{10}));
+  EXPECT_EQ(to_text(timeline.rows[0]), "F0 0-1, F0 23-24, B0 24-25, B0 47-48");
+  EXPECT_EQ(to_text(timeline.rows[1]),
+            "F0 11-12, F0 12-13, B0 35-36, B0 36-37");
+}
+
+TEST(Simulate, forward_only_takes_one_forward_per_microbatch_and_stage) {
+  const Timeline timeline = simulate(with_messages(forward_only(4, 5)),
+                                     even_costs(4, {Seconds{2}, Seconds{100}}));
+  EXPECT_EQ(timeline.length, Seconds{2.0 * (5 + 3)});
+}
+
+TEST(Simulate, stages_that_take_no_time_have_no_bubble) {
+  EXPECT_EQ(simulate(gpipe(2, 2), even_costs(2, {})).bubble(), 0);
+}
+
+TEST(Simulate, refuses_a_schedule_that_cannot_run) {
+  EXPECT_THROW(simulate(parse_schedule("rank 0: B0 F0\n"), even_costs(1, {})),
+               Error);
+}
+
+TEST(Simulate, refuses_costs_that_do_not_match_the_stages) {
+  const Schedule schedule = with_messages(gpipe(3, 2));
+  ScheduleCosts costs = even_costs(3, {Seconds{1}, Seconds{2}});
+  costs.backward_message.pop_back();
+  EXPECT_THROW(simulate(schedule, costs), Error);
+  EXPECT_THROW(simulate(schedule, even_costs(2, {})), Error);
+  EXPECT_THROW(simulate(schedule, even_costs(4, {})), Error);
+}
+
+TEST(Simulate, refuses_times_that_are_none) {
+  const Seconds nan{std::numeric_limits<double>::quiet_NaN()};
+  EXPECT_THROW(simulate(gpipe(1, 1), even_costs(1, {Seconds{-1}, Seconds{1}})),
+               Error);
+  EXPECT_THROW(simulate(gpipe(1, 1), even_costs(1, {Seconds{1}, nan})), Error);
+}
+
+}  // namespace
+}  // namespace cleave

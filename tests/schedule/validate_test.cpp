@@ -1,0 +1,285 @@
+#include "cleave/schedule/validate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cleave/error.h"
+#include "cleave/schedule/passes.h"
+#include "cleave/schedule/registry.h"
+
+namespace cleave {
+namespace {
+
+// The problems of a schedule, as a person sees them.
+std::string shown(const std::string& text) {
+  const Schedule schedule = parse_schedule(text);
+  return to_text(problems(schedule), schedule);
+}
+
+TEST(Validate, a_missing_forward_is_shown_where_the_next_one_stands) {
+  EXPECT_EQ(shown("rank 0: F1 B0 F2 B1 B2\n"),
+            "rank 0: F1 B0 F2 B1 B2\n"
+            "        ^ F0 missing\n");
+}
+
+TEST(Validate, missing_actions_at_the_end_are_shown_behind_it) {
+  EXPECT_EQ(shown("rank 0: F0 F1 F2 B0\n"
+                  "rank 1: F0 F1 F2 B0 B1 B2\n"),
+            "rank 0: F0 F1 F2 B0\n"
+            "                    ^ B1 to B2 missing\n");
+}
+
+TEST(Validate, a_schedule_without_any_backward_is_complete) {
+  EXPECT_EQ(shown("rank 0: F0 F1\n"
+                  "rank 1: F0 F1\n"),
+            "");
+}
+
+TEST(Validate, an_action_must_not_run_twice) {
+  EXPECT_EQ(shown("rank 0: F0 B0 F0 F1 B1\n"),
+            "rank 0: F0 B0 F0 F1 B1\n"
+            "              ^ F0 a second time\n");
+}
+
+TEST(Validate, a_stage_is_on_one_rank) {
+  EXPECT_EQ(shown("rank 0: F0 F1 B0\n"
+                  "rank 1: 1F0 1F1 1B0 1B1 0B1\n"),
+            "rank 0: F0 F1 B0\n"
+            "                 ^ B1 missing\n"
+            "rank 1: 1F0 1F1 1B0 1B1 0B1\n"
+            "                        ^ stage 0 is on rank 0\n");
+}
+
+TEST(Validate, a_stage_is_on_some_rank) {
+  EXPECT_EQ(shown("rank 0: F0 B0\n"
+                  "rank 1: 2F0 2B0\n"),
+            "rank 1: 2F0 2B0\n"
+            "                ^ no rank has stage 1\n");
+}
+
+TEST(Validate, stages_and_microbatches_must_exist) {
+  Schedule schedule = gpipe(2, 1);
+  schedule.rows[0].push_back({Op::forward, Microbatch{7}, StageId{0}});
+  schedule.rows[1].push_back({Op::forward, Microbatch{0}, StageId{2}});
+  EXPECT_EQ(to_text(problems(schedule), schedule),
+            "rank 0: F0 B0 F7\n"
+            "              ^ there is no microbatch 7: there are 1\n"
+            "rank 1: 1F0 1B0 2F0\n"
+            "                ^ there is no stage 2: there are 2\n");
+}
+
+TEST(Validate, numbers_below_zero_do_not_exist) {
+  Schedule schedule = gpipe(1, 1);
+  schedule.rows[0].push_back({Op::forward, Microbatch{-1}, StageId{-1}});
+  EXPECT_EQ(to_text(problems(schedule), schedule),
+            "rank 0: 0F0 0B0 -1F-1\n"
+            "                ^ there is no stage -1: there are 1\n"
+            "rank 0: 0F0 0B0 -1F-1\n"
+            "                ^ there is no microbatch -1: there are 1\n");
+}
+
+TEST(Validate, an_empty_schedule_has_problems) {
+  EXPECT_EQ(to_text(problems(Schedule{}), Schedule{}),
+            "rank 0:\n"
+            "        ^ no rank has stage 0\n");
+  const Schedule nothing{0, 0, {}};
+  EXPECT_EQ(to_text(problems(nothing), nothing),
+            "rank 0:\n"
+            "        ^ a schedule needs a stage and a microbatch\n");
+}
+
+TEST(Validate, a_backward_must_not_come_before_its_forward) {
+  EXPECT_EQ(shown("rank 0: B0 F0\n"),
+            "rank 0: B0 F0\n"
+            "        ^ B0 before F0, which it needs\n");
+}
+
+TEST(Validate, a_backward_before_its_forward_is_named_beside_the_deadlock) {
+  EXPECT_EQ(shown("rank 0: B0 F0\n"
+                  "rank 1: F0 B0\n"),
+            "rank 0: B0 F0\n"
+            "        ^ B0 before F0, which it needs\n"
+            "rank 0: B0 F0\n"
+            "        ^ B0 waits forever for B0 of stage 1: rank 1 is itself "
+            "stuck at F0\n"
+            "rank 1: F0 B0\n"
+            "        ^ F0 waits forever for F0 of stage 0: rank 0 is itself "
+            "stuck at B0\n");
+}
+
+TEST(Validate, a_send_must_not_come_before_its_compute) {
+  EXPECT_EQ(shown("rank 0: SF0 F0\n"
+                  "rank 1: RF0 F0\n"),
+            "rank 0: SF0 F0\n"
+            "        ^ SF0 before F0, which it needs\n");
+}
+
+TEST(Validate, compute_must_not_come_before_its_receive) {
+  EXPECT_EQ(shown("rank 0: F0 SF0\n"
+                  "rank 1: F0 RF0\n"),
+            "rank 1: F0 RF0\n"
+            "        ^ F0 before RF0, which it needs\n");
+}
+
+TEST(Validate, stages_on_one_rank_must_come_in_order) {
+  EXPECT_EQ(shown("rank 0: 1F0 0F0\n"),
+            "rank 0: 1F0 0F0\n"
+            "        ^ 1F0 before 0F0, which it needs\n");
+}
+
+TEST(Validate, a_send_needs_a_receive) {
+  EXPECT_EQ(shown("rank 0: F0 SF0 F1 SF1\n"
+                  "rank 1: RF0 F0 F1\n"),
+            "rank 0: F0 SF0 F1 SF1\n"
+            "                  ^ SF1 is never received: RF1 of stage 1 "
+            "missing\n");
+}
+
+TEST(Validate, a_receive_needs_a_send) {
+  EXPECT_EQ(shown("rank 0: F0 SF0 RB0 B0\n"
+                  "rank 1: RF0 F0 B0\n"),
+            "rank 0: F0 SF0 RB0 B0\n"
+            "               ^ RB0 is never sent: SB0 of stage 1 missing\n");
+}
+
+TEST(Validate, where_some_values_are_sent_all_must_be) {
+  EXPECT_EQ(shown("rank 0: F0 SF0 F1\n"
+                  "rank 1: RF0 F0 F1\n"),
+            "rank 0: F0 SF0 F1\n"
+            "                  ^ SF1 missing\n"
+            "rank 1: RF0 F0 F1\n"
+            "                  ^ RF1 missing\n");
+}
+
+TEST(Validate, where_some_values_are_sent_gradients_must_be_too) {
+  EXPECT_EQ(shown("rank 0: F0 SF0 B0\n"
+                  "rank 1: RF0 F0 B0\n"),
+            "rank 0: F0 SF0 B0\n"
+            "                  ^ RB0 missing\n"
+            "rank 1: RF0 F0 B0\n"
+            "                  ^ SB0 missing\n");
+}
+
+TEST(Validate, a_message_needs_another_end) {
+  EXPECT_EQ(shown("rank 0: RF0 F0 SF0\n"
+                  "rank 1: RF0 F0 SF0\n"),
+            "rank 0: RF0 F0 SF0\n"
+            "        ^ RF0 has no other end: stage 0 is the first\n"
+            "rank 1: RF0 F0 SF0\n"
+            "               ^ SF0 has no other end: stage 1 is the last\n");
+}
+
+TEST(Validate, a_message_to_the_same_rank_is_not_needed) {
+  EXPECT_EQ(shown("rank 0: 0F0 0SF0 1RF0 1F0\n"),
+            "rank 0: 0F0 0SF0 1RF0 1F0\n"
+            "            ^ 0SF0 is not needed: stage 1 is on this rank too\n"
+            "rank 0: 0F0 0SF0 1RF0 1F0\n"
+            "                 ^ 1RF0 is not needed: stage 0 is on this rank "
+            "too\n");
+}
+
+TEST(Validate, ranks_that_wait_for_each_other_are_found) {
+  EXPECT_EQ(shown("rank 0: F0 SF0 RB0 B0 F1 SF1 RB1 B1\n"
+                  "rank 1: RF0 F0 RF1 F1 B0 SB0 B1 SB1\n"),
+            "rank 0: F0 SF0 RB0 B0 F1 SF1 RB1 B1\n"
+            "               ^ RB0 waits forever for SB0 of stage 1: rank 1 is "
+            "itself stuck at RF1\n"
+            "rank 1: RF0 F0 RF1 F1 B0 SB0 B1 SB1\n"
+            "               ^ RF1 waits forever for SF1 of stage 0: rank 0 is "
+            "itself stuck at RB0\n");
+}
+
+TEST(Validate, a_deadlock_shows_before_the_messages_are_added) {
+  EXPECT_EQ(shown("rank 0: F0 B0 F1 B1\n"
+                  "rank 1: F0 F1 B0 B1\n"),
+            "rank 0: F0 B0 F1 B1\n"
+            "           ^ B0 waits forever for B0 of stage 1: rank 1 is itself "
+            "stuck at F1\n"
+            "rank 1: F0 F1 B0 B1\n"
+            "           ^ F1 waits forever for F1 of stage 0: rank 0 is itself "
+            "stuck at B0\n");
+}
+
+TEST(Validate, a_rank_behind_a_deadlock_is_reported_too) {
+  const Schedule schedule = parse_schedule(
+      "rank 0: F0 B0 F1 B1\n"
+      "rank 1: F0 F1 B0 B1\n"
+      "rank 2: F0 F1 B0 B1\n");
+  const std::vector<Problem> found = problems(schedule);
+  ASSERT_EQ(found.size(), 3);
+  EXPECT_EQ(found[2].rank, Rank{2});
+  EXPECT_EQ(found[2].position, 1);
+}
+
+TEST(Validate, one_missing_action_is_one_problem) {
+  Schedule schedule = with_messages(one_f_one_b(4, 6));
+  schedule.rows[0].erase(schedule.rows[0].begin());
+  EXPECT_EQ(problems(schedule).size(), 1);
+}
+
+TEST(Validate, every_problem_is_reported) {
+  EXPECT_EQ(shown("rank 0: F1 B0 B1 B1\n"
+                  "rank 1: B0 F0 F1\n"),
+            "rank 0: F1 B0 B1 B1\n"
+            "        ^ F0 missing\n"
+            "rank 0: F1 B0 B1 B1\n"
+            "                 ^ B1 a second time\n"
+            "rank 1: B0 F0 F1\n"
+            "        ^ B0 before F0, which it needs\n"
+            "rank 1: B0 F0 F1\n"
+            "                 ^ B1 missing\n");
+}
+
+TEST(Validate, a_long_row_is_shown_only_around_the_place) {
+  Schedule schedule = gpipe(1, 20);
+  schedule.rows[0].erase(schedule.rows[0].begin() + 15);
+  EXPECT_EQ(to_text(problems(schedule), schedule),
+            "rank 0: ... F7 F8 F9 F10 F11 F12 F13 F14 F16 F17 F18 F19 B0 B1 B2 "
+            "B3 B4 ...\n"
+            "                                         ^ F15 missing\n");
+}
+
+TEST(Check, says_nothing_about_a_schedule_that_can_run) {
+  EXPECT_NO_THROW(check(with_messages(one_f_one_b(4, 8))));
+}
+
+TEST(Check, throws_an_error_that_shows_the_place) {
+  try {
+    check(parse_schedule("rank 0: F1 B0 B1\n"));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "the schedule cannot run: it has 1 problem. Change what is "
+                 "marked:\n"
+                 "rank 0: F1 B0 B1\n"
+                 "        ^ F0 missing\n");
+  }
+}
+
+TEST(Check, shows_ten_problems_and_counts_the_rest) {
+  Schedule schedule = gpipe(1, 12);
+  std::ranges::reverse(schedule.rows[0]);
+  try {
+    check(schedule);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.problem(), "the schedule cannot run: it has 12 problems");
+    EXPECT_TRUE(error.fix().ends_with("and 2 more\n")) << error.fix();
+  }
+}
+
+TEST(PeakInFlight, counts_forwards_whose_backward_has_not_run) {
+  EXPECT_EQ(peak_in_flight(parse_schedule("rank 0: F0 F1 B0 F2 B1 B2\n"
+                                          "rank 1: F0 B0 F1 B1 F2 B2\n")),
+            (std::vector<int>{2, 1}));
+}
+
+TEST(PeakInFlight, counts_every_stage_of_a_rank_for_itself) {
+  EXPECT_EQ(peak_in_flight(parse_schedule("rank 0: 0F0 0F1 1F0 1B0 1F1 1B1 0B0 "
+                                          "0B1\n")),
+            (std::vector<int>{2, 1}));
+}
+
+}  // namespace
+}  // namespace cleave

@@ -1,0 +1,299 @@
+// Every cut, every schedule: the bits of the one-device run.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <random>
+
+#include "cleave/model/families.h"
+#include "cleave/schedule/registry.h"
+#include "reference.h"
+
+namespace cleave {
+namespace {
+
+constexpr int kSteps = 20;
+constexpr int kMicrobatches = 4;
+constexpr std::int64_t kBatch = 10;  // does not divide into four
+
+// A network to be cut, and data it can learn from.
+struct Case {
+  std::string name;
+  std::function<Model()> make;
+  std::function<Batch(std::int64_t samples)> draw;
+  Loss loss = cross_entropy;
+};
+
+Batch images(std::int64_t samples) {
+  return {torch::randn({samples, 1, 8, 8}), torch::randint(4, {samples})};
+}
+
+Batch tokens(std::int64_t samples) {
+  const at::Tensor text = torch::randint(17, {samples, 13});
+  return {text.slice(1, 0, 12), text.slice(1, 1, 13)};
+}
+
+Batch numbers(std::int64_t samples) {
+  const at::Tensor inputs = torch::randn({samples, 6});
+  return {inputs, torch::sin(inputs.slice(1, 0, 2))};
+}
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> kCases{
+      {"mlp",
+       [] {
+         return mlp({.input = {1, 8, 8}, .outputs = 4, .width = 24,
+                     .depth = 3, .dropout = 0.2, .seed = 7});
+       },
+       images},
+      {"convnet",
+       [] {
+         return convnet({.input = {1, 8, 8}, .outputs = 4, .width = 4,
+                         .dropout = 0.3, .seed = 7});
+       },
+       images},
+      {"resnet",
+       [] {
+         return resnet({.input = {1, 8, 8}, .outputs = 4, .width = 4,
+                        .depth = 2, .seed = 7});
+       },
+       images},
+      {"gpt",
+       [] {
+         return gpt({.width = 16, .depth = 2, .heads = 2, .context = 12,
+                     .vocabulary = 17, .dropout = 0.1, .seed = 7});
+       },
+       tokens},
+      {"regression",
+       [] {
+         return mlp({.input = {6}, .outputs = 2, .width = 16, .depth = 2,
+                     .seed = 7});
+       },
+       numbers,
+       mean_squared_error},
+  };
+  return kCases;
+}
+
+std::vector<Batch> draw_batches(const Case& network) {
+  torch::manual_seed(3);
+  std::vector<Batch> batches;
+  for (int step = 0; step < kSteps; ++step) {
+    // The last batch of every "epoch" of five is smaller; once it has fewer
+    // samples than there are microbatches.
+    const std::int64_t samples = step % 5 < 4 ? kBatch : step == 9 ? 3 : 7;
+    batches.push_back(network.draw(samples));
+  }
+  return batches;
+}
+
+// Stage sizes: nearly equal, and two seeded random cuts.
+std::vector<std::vector<int>> cuts_of(int layers, int stages) {
+  std::vector<std::vector<int>> cuts(1);
+  for (int stage = 0; stage < stages; ++stage) {
+    cuts[0].push_back(layers / stages + (stage < layers % stages));
+  }
+  std::mt19937 random(static_cast<unsigned>(layers * 10 + stages));
+  while (stages > 1 && cuts.size() < 3) {
+    std::vector<int> sizes(stages, 1);
+    for (int layer = stages; layer < layers; ++layer) {
+      ++sizes[random() % stages];
+    }
+    cuts.push_back(sizes);
+  }
+  return cuts;
+}
+
+class Exactness
+    : public testing::TestWithParam<std::tuple<size_t, int, ScheduleKind>> {};
+
+TEST_P(Exactness, every_loss_and_weight_has_the_bits_of_one_device) {
+  const auto& [index, stages, schedule] = GetParam();
+  const Case& network = cases()[index];
+  const Model model = network.make();
+  const std::vector<Batch> batches = draw_batches(network);
+  const TrainerOptions options{.loss = network.loss,
+                               .optimizer = AdamW{},
+                               .learning_rate = {.peak = 3e-3},
+                               .clip = 1.0,
+                               .seed = 11};
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, options);
+
+  for (const std::vector<int>& sizes : cuts_of(model.size(), stages)) {
+    Trainer trainer(model,
+                    plan_of(model,
+                            sizes,
+                            std::string(schedule.name),
+                            kMicrobatches,
+                            kBatch),
+                    test_devices(sizes.size()),
+                    options);
+    for (int step = 0; step < kSteps; ++step) {
+      ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step])
+          << "step " << step << ", " << testing::PrintToString(sizes);
+    }
+    expect_same_bits(trainer.merged(), expected.state);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Networks,
+    Exactness,
+    testing::Combine(testing::Range<size_t>(0, 5),
+                     testing::Range(1, 5),
+                     testing::ValuesIn(kSchedules)),
+    [](const auto& test) {
+      return cases()[std::get<0>(test.param)].name + "_" +
+             std::to_string(std::get<1>(test.param)) + "_stages_" +
+             std::string(std::get<2>(test.param).name);
+    });
+
+TEST(Exactness, a_cut_may_fall_between_any_two_layers_of_a_transformer) {
+  const Case& network = cases()[3];
+  const Model model = network.make();
+  const std::vector<Batch> batches = draw_batches(network);
+  const TrainerOptions options{.optimizer = Sgd{}, .seed = 11};
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, options);
+  for (int first = 1; first < model.size(); ++first) {
+    Trainer trainer(
+        model,
+        plan_of(model, {first, model.size() - first}, "1f1b", 4, kBatch),
+        test_devices(2),
+        options);
+    for (int step = 0; step < kSteps; ++step) {
+      ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step])
+          << "cut behind layer " << first;
+    }
+    expect_same_bits(trainer.merged(), expected.state);
+  }
+}
+
+TEST(Exactness, a_skip_may_cross_two_cuts_and_be_read_on_every_side) {
+  struct Twist : torch::nn::Module {
+    Twist() : scale(register_parameter("scale", torch::randn({6}))) {}
+    at::Tensor forward(const at::Tensor& a, const at::Tensor& b) {
+      return torch::tanh(a * scale) + b * a;
+    }
+    at::Tensor scale;
+  };
+  Model model("skips", 5);
+  model.add<torch::nn::Linear>("start", 6, 6);
+  model.add<Twist>("near").reads({"start", "input"});
+  model.add<Twist>("middle_1").reads({"near", "start"});
+  model.add<Twist>("middle_2").reads({"middle_1", "start"});
+  model.add<Twist>("far_1").reads({"middle_2", "start"});
+  model.add<Twist>("far_2").reads({"far_1", "start"});
+  model.add<torch::nn::Linear>("out", 6, 2);
+  const std::vector<Batch> batches = draw_batches(cases()[4]);
+  const TrainerOptions options{.loss = mean_squared_error};
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, options);
+  for (const std::vector<int>& sizes : std::vector<std::vector<int>>{
+           {1, 1, 1, 1, 1, 1, 1}, {2, 2, 3}, {1, 3, 3}, {3, 1, 3}, {2, 1, 4}}) {
+    Trainer trainer(model,
+                    plan_of(model, sizes, "1f1b", kMicrobatches, kBatch),
+                    test_devices(sizes.size()),
+                    options);
+    for (int step = 0; step < kSteps; ++step) {
+      ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step]);
+    }
+    expect_same_bits(trainer.merged(), expected.state);
+  }
+}
+
+TEST(Exactness, a_parameter_may_be_shared_by_layers_of_three_stages) {
+  Model model("shared", 5);
+  model.add<torch::nn::Linear>("first", 6, 6);
+  for (const char* name : {"second", "third", "fourth"}) {
+    model.add<torch::nn::Tanh>(std::string(name) + "_tanh");
+    model.add<torch::nn::Linear>(name, 6, 6).shares("weight", "first.weight");
+  }
+  model.add<torch::nn::Linear>("out", 6, 2);
+  const std::vector<Batch> batches = draw_batches(cases()[4]);
+  const TrainerOptions options{.loss = mean_squared_error, .clip = 0.5};
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, options);
+  for (const std::vector<int>& sizes : std::vector<std::vector<int>>{
+           {8}, {1, 7}, {3, 2, 3}, {1, 2, 5}, {2, 3, 1, 2}, {5, 3}}) {
+    for (const char* schedule : {"gpipe", "1f1b"}) {
+      Trainer trainer(model,
+                      plan_of(model, sizes, schedule, kMicrobatches, kBatch),
+                      test_devices(sizes.size()),
+                      options);
+      for (int step = 0; step < kSteps; ++step) {
+        ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step])
+            << "step " << step << ", " << testing::PrintToString(sizes);
+      }
+      expect_same_bits(trainer.merged(), expected.state);
+    }
+  }
+}
+
+TEST(Exactness, layers_may_change_what_they_read_in_place) {
+  Model model("in_place", 5);
+  model.add<torch::nn::Linear>("a", 6, 6);
+  model.add<torch::nn::ReLU>("relu", torch::nn::ReLUOptions(true));
+  model.add<torch::nn::Linear>("b", 6, 2);
+  const std::vector<Batch> batches = draw_batches(cases()[4]);
+  const TrainerOptions options{.loss = mean_squared_error};
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, options);
+  Trainer trainer(model,
+                  plan_of(model, {1, 1, 1}, "1f1b", kMicrobatches, kBatch),
+                  test_devices(3),
+                  options);
+  for (int step = 0; step < kSteps; ++step) {
+    ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step]);
+  }
+  expect_same_bits(trainer.merged(), expected.state);
+}
+
+TEST(Exactness, shapes_may_change_from_step_to_step) {
+  const Model model = cases()[3].make();
+  std::vector<Batch> batches;
+  torch::manual_seed(9);
+  for (const std::int64_t length : {3, 11, 1, 12, 7}) {
+    const at::Tensor text = torch::randint(17, {5, length + 1});
+    batches.push_back({text.slice(1, 0, length), text.slice(1, 1)});
+  }
+  const TrainerOptions options{};
+  const OneDeviceRun expected = plain_run(model, batches, 2, options);
+  Trainer trainer(
+      model, plan_of(model, {3, 3, 4}, "1f1b", 2, 5), test_devices(3), options);
+  for (size_t step = 0; step < batches.size(); ++step) {
+    EXPECT_EQ(trainer.step(batches[step]).loss, expected.losses[step]);
+  }
+  expect_same_bits(trainer.merged(), expected.state);
+}
+
+TEST(Exactness, frozen_layers_keep_their_weights_wherever_the_cut_falls) {
+  Model model("frozen", 5);
+  model.add("frozen", [] {
+    auto linear = std::make_shared<torch::nn::LinearImpl>(6, 6);
+    linear->weight.requires_grad_(false);
+    linear->bias.requires_grad_(false);
+    return make_layer(linear);
+  });
+  model.add<torch::nn::ReLU>("relu");
+  model.add<torch::nn::Linear>("out", 6, 2);
+  const std::vector<Batch> batches = draw_batches(cases()[4]);
+  const TrainerOptions options{.loss = mean_squared_error};
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, options);
+  for (const std::vector<int>& sizes :
+       std::vector<std::vector<int>>{{1, 2}, {2, 1}, {1, 1, 1}}) {
+    Trainer trainer(model,
+                    plan_of(model, sizes, "gpipe", kMicrobatches, kBatch),
+                    test_devices(sizes.size()),
+                    options);
+    for (int step = 0; step < kSteps; ++step) {
+      ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step]);
+    }
+    expect_same_bits(trainer.merged(), expected.state);
+  }
+}
+
+}  // namespace
+}  // namespace cleave

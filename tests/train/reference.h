@@ -1,0 +1,61 @@
+#pragma once
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <vector>
+
+#include "cleave/model/network.h"
+#include "cleave/plan/plan.h"
+#include "cleave/train/one_device.h"
+#include "cleave/train/trainer.h"
+
+// What the tests of training share.
+namespace cleave {
+
+// The one-device run with one thread, as every device of the tests has.
+inline OneDeviceRun plain_run(const Model& model,
+                              const std::vector<Batch>& batches,
+                              int microbatches,
+                              const TrainerOptions& options) {
+  at::set_num_threads(1);
+  return train_on_one_device(model, batches, microbatches, options);
+}
+
+// A plan that cuts the model into stages of the given sizes.
+inline Plan plan_of(const Model& model,
+                    const std::vector<int>& sizes,
+                    const std::string& schedule,
+                    int microbatches,
+                    std::int64_t batch) {
+  Plan plan{.model = model.name(),
+            .batch = batch,
+            .microbatches = microbatches,
+            .schedule = schedule};
+  const std::vector<std::string> names = model.layer_names();
+  auto next = names.begin();
+  for (size_t stage = 0; stage < sizes.size(); ++stage) {
+    plan.stages.push_back({.device = "cpu:" + std::to_string(stage),
+                           .layers = {next, next + sizes[stage]}});
+    next += sizes[stage];
+  }
+  return plan;
+}
+
+// One device per stage, one thread each, wherever the system puts it.
+inline Devices test_devices(size_t count) {
+  return local_devices("cpu:" + std::to_string(count),
+                       {.threads = 1, .pin = false});
+}
+
+inline void expect_same_bits(const NamedTensors& found,
+                             const NamedTensors& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].first, expected[i].first);
+    EXPECT_TRUE(torch::equal(found[i].second, expected[i].second))
+        << found[i].first;
+  }
+}
+
+}  // namespace cleave

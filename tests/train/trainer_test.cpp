@@ -1,0 +1,148 @@
+#include "cleave/train/trainer.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "cleave/data/synthetic.h"
+#include "cleave/model/families.h"
+#include "reference.h"
+
+namespace cleave {
+namespace {
+
+class Recorder : public EventSink {
+ public:
+  void on(const Event& event) override { events.push_back(event); }
+
+  template <class Kind>
+  std::vector<Kind> all() const {
+    std::vector<Kind> found;
+    for (const Event& event : events) {
+      if (const Kind* kind = std::get_if<Kind>(&event)) {
+        found.push_back(*kind);
+      }
+    }
+    return found;
+  }
+
+  std::vector<Event> events;
+};
+
+const TensorDataset& clusters(Split split) {
+  const auto make = [](std::uint64_t seed, std::int64_t samples) {
+    torch::manual_seed(seed);
+    const at::Tensor labels = torch::randint(3, {samples});
+    const at::Tensor centres = torch::eye(3) * 4;
+    return TensorDataset(centres.index_select(0, labels) +
+                             torch::randn({samples, 3}),
+                         labels,
+                         3,
+                         "three clusters");
+  };
+  static const TensorDataset kTrain = make(1, 203);
+  static const TensorDataset kTest = make(2, 97);
+  return split == Split::train ? kTrain : kTest;
+}
+
+Model small_mlp() {
+  return mlp({.input = {3}, .outputs = 3, .width = 16, .depth = 2});
+}
+
+Plan two_stages(const Model& model) {
+  return plan_of(model, {3, model.size() - 3}, "1f1b", 4, 20);
+}
+
+TEST(Trainer, fit_learns_and_tells_what_it_does) {
+  const Model model = small_mlp();
+  Trainer trainer(model,
+                  two_stages(model),
+                  test_devices(2),
+                  {.learning_rate = {.peak = 1e-2}, .clip = 1});
+  Recorder recorder;
+  const FitResult result =
+      trainer.fit(clusters(Split::train),
+                  {.epochs = 3,
+                   .test = &clusters(Split::test),
+                   .evaluate_every = 1},
+                  recorder);
+  EXPECT_EQ(result.steps, 33);  // 203 samples: ten batches of 20, one of 3
+  const auto steps = recorder.all<StepDone>();
+  ASSERT_EQ(steps.size(), 33u);
+  EXPECT_EQ(steps[10].samples, 3);
+  EXPECT_EQ(steps[10].epoch, 1);
+  EXPECT_EQ(steps[11].epoch, 2);
+  EXPECT_EQ(steps.back().step, 33);
+  EXPECT_TRUE(steps.front().gradient_norm.has_value());
+  EXPECT_LT(steps.back().loss, steps.front().loss);
+  const auto judged = recorder.all<Evaluated>();
+  ASSERT_EQ(judged.size(), 4u);  // before, after epochs 1 and 2, at the end
+  EXPECT_EQ(judged.front().step, 0);
+  EXPECT_GT(*judged.back().accuracy, 0.9);
+  EXPECT_EQ(recorder.all<RunStarted>().front().steps, 33);
+  EXPECT_FALSE(recorder.all<RunEnded>().front().interrupted);
+}
+
+TEST(Trainer, fit_gives_the_bits_of_single_steps) {
+  const Model model = small_mlp();
+  const TrainerOptions options{.seed = 4};
+  Recorder recorder;
+  Trainer one_go(model, two_stages(model), test_devices(2), options);
+  one_go.fit(clusters(Split::train), {.epochs = 2}, recorder);
+  Trainer again(model, two_stages(model), test_devices(2), options);
+  again.fit(clusters(Split::train), {.epochs = 2}, recorder);
+  expect_same_bits(again.merged(), one_go.merged());
+}
+
+TEST(Trainer, evaluation_changes_nothing) {
+  const Model model =
+      convnet({.input = {1, 8, 8}, .outputs = 3, .width = 2, .dropout = 0.5});
+  torch::manual_seed(0);
+  const TensorDataset data(
+      torch::randn({9, 1, 8, 8}), torch::randint(3, {9}), 3, "noise");
+  const Batch batch = data.get(std::vector<std::int64_t>{0, 1, 2, 3});
+  const Plan plan = plan_of(model, {5, model.size() - 5}, "1f1b", 2, 4);
+  Trainer judged(model, plan, test_devices(2), {});
+  const Evaluation before = judged.evaluate(data);
+  EXPECT_EQ(judged.evaluate(data).loss, before.loss);
+  judged.step(batch);
+  judged.evaluate(data);
+  judged.step(batch);
+  Trainer plain(model, plan, test_devices(2), {});
+  plain.step(batch);
+  plain.step(batch);
+  expect_same_bits(judged.merged(), plain.merged());
+}
+
+TEST(Trainer, a_stop_ends_after_the_steps_under_way) {
+  const Model model = small_mlp();
+  Trainer trainer(model, two_stages(model), test_devices(2), {});
+  class StopAfterThree : public EventSink {
+   public:
+    void on(const Event& event) override {
+      steps_ += std::holds_alternative<StepDone>(event);
+      stop = steps_ >= 3;
+    }
+    std::atomic<bool> stop = false;
+
+   private:
+    int steps_ = 0;
+  } sink;
+  const FitResult result = trainer.fit(
+      clusters(Split::train), {.epochs = 100, .stop = &sink.stop}, sink);
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_GE(result.steps, 3);
+  EXPECT_LE(result.steps, 5);
+  EXPECT_EQ(trainer.merged().size(), 6u);  // and it still answers
+}
+
+TEST(Trainer, steps_limit_the_run_across_epochs) {
+  const Model model = small_mlp();
+  Trainer trainer(model, two_stages(model), test_devices(2), {});
+  Recorder recorder;
+  EXPECT_EQ(trainer.fit(clusters(Split::train), {.steps = 13}, recorder).steps,
+            13);
+  EXPECT_EQ(recorder.all<StepDone>().back().epoch, 2);
+}
+
+}  // namespace
+}  // namespace cleave
