@@ -21,14 +21,17 @@ function(cleave_folder name)
   install(TARGETS cleave_${name} EXPORT cleave-targets ARCHIVE DESTINATION lib)
 endfunction()
 
-# cleave_test(FOLDER [TORCH] SOURCES … USES …): one gtest program per folder;
-# every TEST in it becomes a ctest case named FOLDER.Suite.name.
+# cleave_test(FOLDER [TENSORS|TORCH] SOURCES … USES …): one gtest program per
+# folder; every TEST in it becomes a ctest case named FOLDER.Suite.name. TENSORS
+# and TORCH choose the precompiled header: without or with torch's modules.
 function(cleave_test folder)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;USES" ${ARGN})
+  cmake_parse_arguments(ARG "TENSORS;TORCH" "" "SOURCES;USES" ${ARGN})
   add_executable(test_${folder} ${ARG_SOURCES})
   target_link_libraries(test_${folder} PRIVATE ${ARG_USES} GTest::gtest_main)
   if(ARG_TORCH)
     target_precompile_headers(test_${folder} REUSE_FROM cleave_torch_header)
+  elseif(ARG_TENSORS)
+    target_precompile_headers(test_${folder} REUSE_FROM cleave_tensor_header)
   endif()
   target_compile_definitions(test_${folder} PRIVATE
     CLEAVE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")

@@ -1,7 +1,7 @@
 #include "cleave/data/synthetic.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 
 #include <array>
 #include <cmath>
@@ -228,6 +228,7 @@ std::unique_ptr<Dataset> make_synthetic(const SyntheticOptions& options,
 
 std::vector<std::string_view> synthetic_task_names() {
   std::vector<std::string_view> names;
+  names.reserve(kTasks.size());
   for (const Task& task : kTasks) {
     names.push_back(task.name);
   }

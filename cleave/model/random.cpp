@@ -96,7 +96,8 @@ std::uint64_t random_key(std::uint64_t seed, std::string_view layer) {
 std::uint64_t random_key(const Moment& moment, std::string_view layer) {
   const auto step = static_cast<std::uint64_t>(moment.step);
   const auto microbatch = static_cast<std::uint64_t>(moment.microbatch.value);
-  return mix(mix(random_key(moment.seed, layer) ^ mix(step)) ^ microbatch);
+  // Inverted, so that a step does not count as one more letter of the name.
+  return mix(mix(~random_key(moment.seed, layer) ^ step) ^ microbatch);
 }
 
 struct RandomStream::State {

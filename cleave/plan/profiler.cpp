@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <future>
 #include <map>
 #include <sstream>
 #include <thread>
@@ -207,6 +208,32 @@ Profile profile(const Model& model,
   return result;
 }
 
+Profile profile_together(const Model& model,
+                         const Batch& microbatch,
+                         const Loss& loss,
+                         const Devices& devices) {
+  std::vector<std::future<Profile>> running;
+  for (const Device& device : devices) {
+    running.push_back(std::async(std::launch::async, [&] {
+      return profile(model, microbatch, loss, device);
+    }));
+  }
+  Profile mean = running.front().get();
+  const auto share = 1.0 / static_cast<double>(devices.size());
+  for (LayerCost& layer : mean.layers) {
+    layer.forward = share * layer.forward;
+    layer.backward = share * layer.backward;
+  }
+  for (size_t other = 1; other < running.size(); ++other) {
+    const Profile found = running[other].get();
+    for (size_t i = 0; i < mean.layers.size(); ++i) {
+      mean.layers[i].forward += share * found.layers[i].forward;
+      mean.layers[i].backward += share * found.layers[i].backward;
+    }
+  }
+  return mean;
+}
+
 std::vector<DeviceSpec> device_specs(const Devices& devices) {
   std::vector<DeviceSpec> specs;
   for (const Device& device : devices) {
@@ -232,7 +259,12 @@ Plan plan(const Model& model,
                sample.inputs.size(0));
   const Batch microbatch{sample.inputs.narrow(0, 0, size),
                          sample.targets.narrow(0, 0, size)};
-  return make_plan(profile(model, microbatch, loss, devices.front()),
+  const Devices used(
+      devices.begin(),
+      request.stages > 0 && request.stages < std::ssize(devices)
+          ? devices.begin() + request.stages
+          : devices.end());
+  return make_plan(profile_together(model, microbatch, loss, used),
                    device_specs(devices),
                    request);
 }

@@ -18,6 +18,14 @@ Profile profile(const Model& model,
                 const Loss& loss,
                 const Device& device);
 
+// The same on all devices at the same time, as training will use them: cores
+// that share caches, memory or power slow each other. Times are means over the
+// devices. REQUIRES: at least one device.
+Profile profile_together(const Model& model,
+                         const Batch& microbatch,
+                         const Loss& loss,
+                         const Devices& devices);
+
 // Profiles the model with part of `sample` (at least one microbatch) and plans
 // it over the devices.
 Plan plan(const Model& model,

@@ -52,7 +52,8 @@ std::string two(const std::string& a, const std::string& b, std::size_t size) {
   return file("{\"a\":" + start + a + "},\"b\":" + start + b + "}}", size);
 }
 
-const char* const kGood = R"("dtype":"U8","shape":[4],"data_offsets":[0,4])";
+constexpr const char* kGood =
+    R"("dtype":"U8","shape":[4],"data_offsets":[0,4])";
 
 struct Damage {
   const char* name;
@@ -132,9 +133,6 @@ std::vector<Damage> damages_of_an_entry() {
       {"field twice",
        with_entry(std::string(kGood) + ",\"dtype\":\"I8\"", 4),
        "two fields \"dtype\""},
-      {"name twice",
-       file(std::string("{\"x\":{") + kGood + "},\"x\":{" + kGood + "}}", 4),
-       "holds \"x\" twice"},
       {"unknown dtype",
        with_entry(R"("dtype":"F33","shape":[1],"data_offsets":[0,4])", 4),
        "unknown dtype \"F33\""},
@@ -151,14 +149,19 @@ std::vector<Damage> damages_of_an_entry() {
        with_entry(R"("dtype":"BOOL","shape":[1],"data_offsets":[0,1])", 0) +
            "\x02",
        "other than 0 and 1"},
+  };
+}
+
+std::vector<Damage> damages_of_a_name() {
+  return {
       {"empty name", with_name(""), "a name of 0 bytes"},
       {"long name", with_name(std::string(1025, 'n')), "a name of 1025 bytes"},
       {"newline in name", with_name("a\\nb"), "control characters"},
       {"zero in name", with_name("a\\u0000b"), "control characters"},
-      {"delete in name",
-       with_name("a\x7f"
-                 "b"),
-       "control characters"},
+      {"delete in name", with_name("a\x7f"), "control characters"},
+      {"name twice",
+       file(std::string("{\"x\":{") + kGood + "},\"x\":{" + kGood + "}}", 4),
+       "holds \"x\" twice"},
   };
 }
 
@@ -247,6 +250,7 @@ INSTANTIATE_TEST_SUITE_P(All,
                          testing::Values(damages_of_the_frame,
                                          damages_of_the_json,
                                          damages_of_an_entry,
+                                         damages_of_a_name,
                                          damages_of_numbers,
                                          damages_of_places));
 

@@ -1,7 +1,7 @@
 #include "cleave/checkpoint/stages.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <fstream>
 

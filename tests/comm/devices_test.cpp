@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <set>
 #include <thread>

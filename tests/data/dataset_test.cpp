@@ -1,7 +1,7 @@
 #include "cleave/data/dataset.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <thread>
 #include <vector>
@@ -50,6 +50,7 @@ TEST(TensorDataset, threads_may_read_at_the_same_time) {
   std::vector<float> sums(4);
   {
     std::vector<std::jthread> readers;
+    readers.reserve(sums.size());
     for (float& sum : sums) {
       readers.emplace_back([&] {
         for (int i = 0; i < 100; ++i) {

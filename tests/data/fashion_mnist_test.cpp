@@ -1,7 +1,7 @@
 #include "cleave/data/fashion_mnist.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <filesystem>
 #include <fstream>
@@ -63,7 +63,7 @@ class SmallFashionMnist : public testing::Test {
       : folder_(std::filesystem::path(testing::TempDir()) /
                 testing::UnitTest::GetInstance()->current_test_info()->name()) {
     std::filesystem::create_directories(folder_);
-    images_.resize(images_.size() + 3 * 28 * 28, 255);
+    images_.resize(images_.size() + std::size_t{3} * 28 * 28, 255);
     write();
   }
   ~SmallFashionMnist() override { std::filesystem::remove_all(folder_); }

@@ -140,16 +140,19 @@ TEST(Synthetic, the_next_token_can_be_learnt) {
   SyntheticOptions options = small(SyntheticTask::tokens);
   options.train_samples = 4000;
   const auto train = make_synthetic(options, Split::train);
-  EXPECT_EQ(train->classes(), 64);
+  constexpr std::int64_t kSymbols = 64;
+  EXPECT_EQ(train->classes(), kSymbols);
   const auto pairs = [](const Batch& text) {
-    return (text.inputs * 64 + text.targets).flatten();
+    return (text.inputs * kSymbols + text.targets).flatten();
   };
-  at::Tensor counts =
-      torch::bincount(pairs(all(*train)), {}, 64 * 64).view({64, 64}) + 0.1;
+  const at::Tensor counts =
+      torch::bincount(pairs(all(*train)), {}, kSymbols * kSymbols)
+          .view({kSymbols, kSymbols}) +
+      0.1;
   const at::Tensor nats = -(counts / counts.sum(1, true)).log().flatten();
   const Batch test = all(*make_synthetic(options, Split::test));
   const double cost = nats.index_select(0, pairs(test)).mean().item<double>();
-  EXPECT_LT(cost, 0.6 * std::log(64.0));
+  EXPECT_LT(cost, 0.6 * std::log(kSymbols));
   EXPECT_GT(cost, 1);  // but it is no constant text
 }
 

@@ -1,0 +1,295 @@
+// The program as a user meets it: what it prints, what it leaves behind, and
+// how it ends.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace cleave {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int code = -1;
+  std::string output;  // of both streams
+};
+
+// Runs a shell command to its end.
+Outcome shell(const std::string& command) {
+  Outcome outcome;
+  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  std::array<char, 4096> part{};
+  while (const size_t size = fread(part.data(), 1, part.size(), pipe)) {
+    outcome.output.append(part.data(), size);
+  }
+  const int status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  return outcome;
+}
+
+Outcome cleave(const std::string& arguments) {
+  return shell(std::string(CLEAVE_PROGRAM) + " " + arguments);
+}
+
+class Program : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = fs::path(testing::TempDir()) /
+              ("cleave_program_" + std::string(test->name()));
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const {
+    return (folder_ / name).string();
+  }
+
+  // A configuration that trains within a second.
+  std::string small_config(const std::string& more = "") const {
+    const std::string file = path("small.toml");
+    std::ofstream(file) << "[model]\nfamily = \"mlp\"\nwidth = 16\ndepth = 2\n"
+                           "[data]\nsamples = 256\ntest_samples = 64\n"
+                           "[train]\nbatch = 32\nepochs = 2\n"
+                           "[output]\ndirectory = \""
+                        << path("run") << "\"\n"
+                        << more;
+    return file;
+  }
+
+  // Exit code 1 (or `code`), one line that starts with "cleave: " and holds
+  // all of `words`, and no run folder.
+  void expect_refused(const std::string& arguments,
+                      const std::vector<std::string>& words,
+                      int code = 1) const {
+    const Outcome outcome = cleave(arguments);
+    EXPECT_EQ(outcome.code, code) << arguments << '\n' << outcome.output;
+    for (const std::string& word : words) {
+      EXPECT_NE(outcome.output.find(word), std::string::npos)
+          << arguments << '\n'
+          << outcome.output;
+    }
+    EXPECT_FALSE(fs::exists(path("run"))) << arguments;
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Program, train_merge_and_evaluate_lead_to_one_another) {
+  const std::string config = small_config();
+  const Outcome trained = cleave("train " + config);
+  ASSERT_EQ(trained.code, 0) << trained.output;
+  for (const char* file : {"config.toml",
+                           "plan.json",
+                           "log.jsonl",
+                           "schedule.svg",
+                           "stages/manifest.json"}) {
+    EXPECT_TRUE(fs::exists(path("run") + "/" + file)) << file;
+  }
+  const Outcome merged = cleave("merge " + path("run") + " --json");
+  ASSERT_EQ(merged.code, 0) << merged.output;
+  const std::string model =
+      nlohmann::json::parse(merged.output).at("file").get<std::string>();
+  const Outcome judged = cleave("evaluate " + path("run") +
+                                "/config.toml --json --model " + model);
+  ASSERT_EQ(judged.code, 0) << judged.output;
+  const auto report = nlohmann::json::parse(judged.output);
+  EXPECT_EQ(report.at("samples"), 64);
+  EXPECT_GT(report.at("accuracy").get<double>(), 0.1);
+
+  // The last evaluation in the pipeline said the same.
+  std::ifstream log(path("run") + "/log.jsonl");
+  double accuracy = -1;
+  for (std::string line; std::getline(log, line);) {
+    const auto event = nlohmann::json::parse(line);
+    if (event.at("event") == "evaluated") {
+      accuracy = event.at("accuracy").get<double>();
+    }
+  }
+  EXPECT_EQ(accuracy, report.at("accuracy").get<double>());
+}
+
+TEST_F(Program, a_plan_can_be_saved_edited_and_used) {
+  const std::string config = small_config();
+  const std::string file = path("plan.json");
+  ASSERT_EQ(cleave("plan " + config + " --parallel.stages 2 --save " + file)
+                .code,
+            0);
+  std::ifstream in(file);
+  nlohmann::json plan = nlohmann::json::parse(in);
+  auto& first = plan["stages"][0]["layers"];
+  auto& second = plan["stages"][1]["layers"];
+  second.insert(second.begin(), first.back());  // one layer moves on
+  first.erase(first.size() - 1);
+  std::ofstream(file) << plan;
+  const Outcome trained =
+      cleave("train " + config + " --parallel.plan " + file);
+  EXPECT_EQ(trained.code, 0) << trained.output;
+  std::ifstream used(path("run") + "/plan.json");
+  EXPECT_EQ(nlohmann::json::parse(used)["stages"][1]["layers"], second);
+}
+
+TEST_F(Program, json_output_is_nothing_but_json) {
+  const std::string config = small_config();
+  for (const std::string& arguments :
+       std::vector<std::string>{"devices --json",
+                                "plan " + config + " --json",
+                                "train " + config + " --json"}) {
+    const Outcome outcome =
+        shell("(" CLEAVE_PROGRAM " " + arguments + " 2>/dev/null)");
+    EXPECT_TRUE(nlohmann::json::accept(outcome.output)) << outcome.output;
+  }
+}
+
+TEST_F(Program, help_and_version_answer_everywhere) {
+  EXPECT_NE(cleave("--version").output.find("libtorch 2."), std::string::npos);
+  for (const char* verb :
+       {"", "quickstart", "devices", "plan", "train", "merge", "evaluate"}) {
+    const Outcome outcome = cleave(std::string(verb) + " --help");
+    EXPECT_EQ(outcome.code, 0) << verb;
+    EXPECT_GT(outcome.output.size(), 100u) << verb;
+  }
+  EXPECT_NE(cleave("train --help").output.find("train.batch"),
+            std::string::npos);
+}
+
+TEST_F(Program, wrong_usage_ends_with_two) {
+  expect_refused("", {"subcommand"}, 2);
+  expect_refused("trian", {}, 2);
+  expect_refused("train", {"CONFIG"}, 2);
+  expect_refused("devices --jsno", {"--jsno"}, 2);
+}
+
+TEST_F(Program, bad_configuration_is_told_in_one_line_and_leaves_nothing) {
+  expect_refused("train " + path("none.toml"), {"none.toml"});
+  expect_refused("train " + small_config("overwite = true\n"),
+                 {"small.toml", "overwite", "overwrite"});
+  expect_refused("train " + small_config() + " --train.bacth 3",
+                 {"train.bacth", "train.batch"});
+  expect_refused("train " + small_config() + " --train.batch many",
+                 {"train.batch", "an integer"});
+  expect_refused("train " + small_config() + " --parallel.stages 40",
+                 {"cannot cut 6 layers into 40 stages", "between 1 and"});
+  expect_refused("train " + small_config() + " --parallel.stages 3",
+                 {"3 stages", "device"});
+  expect_refused("train " + small_config() + " --devices.memory 1KiB",
+                 {"1.00 KiB", "at least"});
+  expect_refused("train " + small_config() +
+                     " --data.source fashion-mnist --data.path " +
+                     path("nowhere"),
+                 {"nowhere", "dataset-fashion-mnist"});
+  expect_refused("train " + small_config() + " --devices.use gpu:1",
+                 {"gpu:1"});
+  expect_refused("train " + small_config() + " --model.family gpt",
+                 {"gpt", "tokens"});
+  expect_refused("train " + small_config() + " --parallel.plan " +
+                     path("none.json"),
+                 {"none.json"});
+}
+
+TEST_F(Program, the_smallest_budget_it_names_is_enough) {
+  const std::string config = small_config();
+  const std::string refused =
+      cleave("plan " + config + " --devices.memory 1KiB").output;
+  const std::string words = "at least ";
+  const size_t start = refused.find(words);
+  ASSERT_NE(start, std::string::npos) << refused;
+  const size_t first = start + words.size();
+  const std::string budget =
+      refused.substr(first, refused.find_first_of(",;", first) - first);
+  const Outcome planned =
+      cleave("plan " + config + " --devices.memory '" + budget + "'");
+  EXPECT_EQ(planned.code, 0) << budget << '\n' << planned.output;
+}
+
+TEST_F(Program, damaged_weights_are_refused) {
+  const std::string config = small_config();
+  std::ofstream(path("bad.safetensors")) << "no tensors here";
+  expect_refused("evaluate " + config + " --model " + path("bad.safetensors"),
+                 {"bad.safetensors"});
+  expect_refused("evaluate " + config + " --model " + path("none"), {"none"});
+  expect_refused("merge " + path("none"), {"there is no run in"});
+}
+
+TEST_F(Program, a_folder_with_another_run_is_left_alone) {
+  const std::string config = small_config();
+  ASSERT_EQ(cleave("train " + config).code, 0);
+  const auto before = fs::last_write_time(path("run") + "/log.jsonl");
+  const Outcome again = cleave("train " + config);
+  EXPECT_EQ(again.code, 1);
+  EXPECT_NE(again.output.find("holds another run"), std::string::npos);
+  EXPECT_EQ(fs::last_write_time(path("run") + "/log.jsonl"), before);
+  EXPECT_EQ(cleave("train " + config + " --output.overwrite").code, 0);
+}
+
+TEST_F(Program, an_interrupted_run_keeps_what_it_has) {
+  const std::string config = small_config();
+  const std::string log = path("output.txt");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const std::string command = std::string("exec ") + CLEAVE_PROGRAM +
+                                " train " + config +
+                                " --train.steps 100000000 > " + log + " 2>&1";
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(127);
+  }
+  // Once a step is logged, training is under way.
+  const auto training = [&] {
+    std::ifstream file(path("run") + "/log.jsonl");
+    std::string line;
+    while (std::getline(file, line)) {
+      if (line.find("step_done") != std::string::npos) {
+        return true;
+      }
+    }
+    return false;
+  };
+  while (!training() && waitpid(child, nullptr, WNOHANG) == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  kill(child, SIGINT);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  std::ifstream file(log);
+  const std::string output(std::istreambuf_iterator<char>(file), {});
+  EXPECT_EQ(WEXITSTATUS(status), 1) << output;
+  EXPECT_NE(output.find("interrupted after step"), std::string::npos) << output;
+  EXPECT_EQ(cleave("merge " + path("run")).code, 0);
+}
+
+TEST_F(Program, quickstart_walks_the_eight_steps) {
+  const Outcome outcome = cleave("quickstart --output " + path("run"));
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  size_t place = 0;
+  for (const char* words : {"Step 1 of 8: environment",
+                            "Step 2 of 8: synthetic data",
+                            "Step 3 of 8: segments defined",
+                            "Step 4 of 8: strategy chosen",
+                            "Step 5 of 8: dataset split and prepared",
+                            "Step 6 of 8: segments trained in parallel",
+                            "Step 7 of 8: segments merged",
+                            "the trained segments: all",
+                            "a one-device run: all",
+                            "Step 8 of 8: final model evaluated"}) {
+    place = outcome.output.find(words, place);
+    ASSERT_NE(place, std::string::npos) << words << '\n' << outcome.output;
+  }
+  const size_t accuracy = outcome.output.find("accuracy ", place);
+  ASSERT_NE(accuracy, std::string::npos);
+  EXPECT_GE(std::stod(outcome.output.substr(accuracy + 9)), 0.95);
+}
+
+}  // namespace
+}  // namespace cleave

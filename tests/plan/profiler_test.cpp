@@ -1,0 +1,90 @@
+#include "cleave/plan/profiler.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "cleave/error.h"
+#include "cleave/model/families.h"
+
+namespace cleave {
+namespace {
+
+constexpr std::int64_t kWidth = 64;
+constexpr std::int64_t kSamples = 16;
+
+Model wide_mlp() {
+  return mlp({.input = {kWidth}, .outputs = 4, .width = kWidth, .depth = 3});
+}
+
+Batch samples() {
+  return {torch::randn({kSamples, kWidth}), torch::randint(4, {kSamples})};
+}
+
+Devices two_devices() {
+  return local_devices("cpu:2", {.threads = 1, .pin = false});
+}
+
+TEST(Profiler, bytes_are_those_of_the_layers) {
+  const Model model = wide_mlp();
+  const Profile found =
+      profile(model, samples(), cross_entropy, two_devices().front());
+  ASSERT_EQ(found.layers.size(), 8u);  // flatten, 3 x (linear, relu), out
+  EXPECT_EQ(found.microbatch, kSamples);
+  const LayerCost& linear = found.layers[1];
+  EXPECT_EQ(linear.name, "hidden.0");
+  EXPECT_EQ(linear.parameters.value, 4 * (kWidth * kWidth + kWidth));
+  EXPECT_EQ(linear.crossing.value, 4 * kSamples * kWidth);
+  EXPECT_EQ(linear.activations.value, 4 * kSamples * kWidth);
+  EXPECT_EQ(found.layers.back().crossing.value, 0);
+  for (const LayerCost& layer : found.layers) {
+    EXPECT_GT(layer.forward.value, 0) << layer.name;
+  }
+}
+
+TEST(Profiler, layers_of_the_same_kind_are_measured_once) {
+  const Profile found =
+      profile(wide_mlp(), samples(), cross_entropy, two_devices().front());
+  // flatten; the first linear, whose input needs no gradient; its like; relu;
+  // out with the loss.
+  EXPECT_EQ(found.measured, 5);
+  EXPECT_EQ(found.layers[3].forward, found.layers[5].forward);
+}
+
+TEST(Profiler, a_skip_counts_at_every_cut_it_crosses) {
+  const Model model = resnet(
+      {.input = {1, 4, 4}, .outputs = 2, .width = 2, .depth = 1});
+  const Profile found = profile(model,
+                                {torch::randn({3, 1, 4, 4}),
+                                 torch::randint(2, {3})},
+                                cross_entropy,
+                                two_devices().front());
+  const std::int64_t image = 4 * 3 * 2 * 4 * 4;
+  EXPECT_EQ(found.layers[0].crossing.value, image);      // behind the stem
+  EXPECT_EQ(found.layers[1].crossing.value, 2 * image);  // inside the block
+  EXPECT_EQ(found.layers[7].crossing.value, image);      // behind its sum
+}
+
+TEST(Profiler, a_plan_holds_every_layer_once_and_predicts_something) {
+  const Model model = wide_mlp();
+  const Plan found = plan(model,
+                          two_devices(),
+                          samples(),
+                          cross_entropy,
+                          {.batch = 64, .stages = 2, .microbatches = 4});
+  check_plan(found, model.layer_names());
+  EXPECT_EQ(found.stages.size(), 2u);
+  EXPECT_GT(found.step.value, 0);
+  EXPECT_GT(found.stages[0].peak, found.stages[0].parameters);
+}
+
+TEST(Profiler, a_layer_that_fails_is_named) {
+  Model model("misfit");
+  model.add<torch::nn::Linear>("fine", kWidth, 3);
+  model.add<torch::nn::Linear>("wrong", 4, 4);
+  EXPECT_THROW(
+      plan(model, two_devices(), samples(), cross_entropy, {.batch = 16}),
+      Error);
+}
+
+}  // namespace
+}  // namespace cleave
