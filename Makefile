@@ -51,7 +51,7 @@ format:
 lint: build
 	./setup.sh lint
 	clang-format --dry-run --Werror $(sources)
-	./lint.sh
+	./lint.py
 
 install: build
 	cmake --install build --prefix $(PREFIX)

@@ -44,12 +44,8 @@ std::string scaled(double value, std::span<const Unit> units) {
   const bool whole = unit == &units.front() && number == std::floor(number);
   const int digits = whole ? 0 : size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
   std::array<char, 64> text{};
-  std::snprintf(text.data(),
-                text.size(),
-                "%.*f %s",
-                digits,
-                number,
-                unit->name.data());
+  std::snprintf(
+      text.data(), text.size(), "%.*f %s", digits, number, unit->name.data());
   return text.data();
 }
 

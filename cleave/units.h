@@ -17,9 +17,15 @@ struct Bytes {
   }
 };
 
-inline Bytes operator+(Bytes a, Bytes b) { return {a.value + b.value}; }
-inline Bytes operator-(Bytes a, Bytes b) { return {a.value - b.value}; }
-inline Bytes operator*(std::int64_t n, Bytes b) { return {n * b.value}; }
+inline Bytes operator+(Bytes a, Bytes b) {
+  return {a.value + b.value};
+}
+inline Bytes operator-(Bytes a, Bytes b) {
+  return {a.value - b.value};
+}
+inline Bytes operator*(std::int64_t n, Bytes b) {
+  return {n * b.value};
+}
 
 struct Seconds {
   double value = 0;
@@ -31,11 +37,21 @@ struct Seconds {
   }
 };
 
-inline Seconds operator+(Seconds a, Seconds b) { return {a.value + b.value}; }
-inline Seconds operator-(Seconds a, Seconds b) { return {a.value - b.value}; }
-inline Seconds operator*(double n, Seconds s) { return {n * s.value}; }
-inline Seconds operator/(Seconds s, double n) { return {s.value / n}; }
-inline double operator/(Seconds a, Seconds b) { return a.value / b.value; }
+inline Seconds operator+(Seconds a, Seconds b) {
+  return {a.value + b.value};
+}
+inline Seconds operator-(Seconds a, Seconds b) {
+  return {a.value - b.value};
+}
+inline Seconds operator*(double n, Seconds s) {
+  return {n * s.value};
+}
+inline Seconds operator/(Seconds s, double n) {
+  return {s.value / n};
+}
+inline double operator/(Seconds a, Seconds b) {
+  return a.value / b.value;
+}
 
 // Three significant digits and the fitting unit: "1.50 MiB", "840 B".
 std::string to_text(Bytes bytes);

@@ -6,9 +6,8 @@
 
 int main() {
   torch::manual_seed(0);
-  torch::nn::Sequential existing(torch::nn::Linear(2, 32),
-                                 torch::nn::Tanh(),
-                                 torch::nn::Linear(32, 1));
+  torch::nn::Sequential existing(
+      torch::nn::Linear(2, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
   const cleave::Model model = cleave::Model::from(existing);
 
   // One device, your own loop: build() gives an ordinary torch::nn::Module.
@@ -28,18 +27,17 @@ int main() {
   // Two devices: the same model, a plan, a trainer.
   const cleave::Batch batch{inputs, targets};
   const cleave::Devices devices = cleave::local_devices("cpu:2");
-  const cleave::Plan plan = cleave::plan(model,
-                                         devices,
-                                         batch,
-                                         cleave::mean_squared_error,
-                                         {.batch = 256,
-                                          .stages = 2,
-                                          .microbatches = 4});
-  cleave::Trainer trainer(model,
-                          plan,
-                          devices,
-                          {.loss = cleave::mean_squared_error,
-                           .learning_rate = {.peak = 1e-2}});
+  const cleave::Plan plan =
+      cleave::plan(model,
+                   devices,
+                   batch,
+                   cleave::mean_squared_error,
+                   {.batch = 256, .stages = 2, .microbatches = 4});
+  cleave::Trainer trainer(
+      model,
+      plan,
+      devices,
+      {.loss = cleave::mean_squared_error, .learning_rate = {.peak = 1e-2}});
   double loss = 0;
   for (int step = 0; step < 300; ++step) {
     loss = trainer.step(batch).loss;

@@ -32,8 +32,8 @@ nlohmann::json read_manifest(const fs::path& file) {
   if (!manifest.is_object() || manifest.value("format", "") != kFormat ||
       manifest.value("version", 0) != kVersion) {
     fail(file.string() + " is no manifest of saved stages",
-         "Train again; this version reads version " +
-             std::to_string(kVersion) + ".");
+         "Train again; this version reads version " + std::to_string(kVersion) +
+             ".");
   }
   return manifest;
 }

@@ -13,14 +13,13 @@ namespace cleave {
 // manifest that says what belongs together.
 struct SavedStages {
   std::string model;
-  std::int64_t step = 0;           // how far training had come
-  std::vector<TensorMap> stages;   // in the order of the pipeline
+  std::int64_t step = 0;          // how far training had come
+  std::vector<TensorMap> stages;  // in the order of the pipeline
 };
 
 // Writes the folder as a whole: it appears only when everything is in it. A
 // folder of that name from before is replaced.
-void save_stages(const SavedStages& saved,
-                 const std::filesystem::path& folder);
+void save_stages(const SavedStages& saved, const std::filesystem::path& folder);
 
 // Reads the folder back. Throws Error when the manifest and the files do not
 // agree in every name.

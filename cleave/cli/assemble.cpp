@@ -46,8 +46,8 @@ Model model_of(const Config& config, const Dataset& data) {
   const bool is_text = !one.inputs.is_floating_point();
   const std::string& family = config.model.family;
   if (is_text != (family == "gpt")) {
-    fail("the model family " + family + " cannot read this data: " +
-             data.description(),
+    fail("the model family " + family +
+             " cannot read this data: " + data.description(),
          "Use gpt for tokens, and the other families for numbers and images.");
   }
   if (config.model.classes > 0 && data.classes() > config.model.classes) {
@@ -58,7 +58,7 @@ Model model_of(const Config& config, const Dataset& data) {
   }
   const std::int64_t outputs = config.model.classes > 0 ? config.model.classes
                                : data.classes() > 0     ? data.classes()
-                                                    : one.targets.size(-1);
+                                                        : one.targets.size(-1);
   return make_model(
       family,
       {
@@ -82,8 +82,8 @@ const Loss& loss_of(const Config& config, const Dataset& data) {
   }
   const Loss& loss = loss_named(config.train.loss);
   if (has_classes != (loss.name == cross_entropy.name)) {
-    fail("the loss " + config.train.loss + " does not fit this data: " +
-             data.description(),
+    fail("the loss " + config.train.loss +
+             " does not fit this data: " + data.description(),
          "Leave train.loss at \"auto\".");
   }
   return loss;
@@ -118,9 +118,8 @@ TrainerOptions trainer_options_of(const Config& config, const Dataset& data) {
                            ? LearningRate::Shape::cosine
                            : LearningRate::Shape::constant,
               .warmup = train.warmup,
-              .steps = planned_steps(data.size(),
-                                     train.batch,
-                                     fit_options_of(config, nullptr)),
+              .steps = planned_steps(
+                  data.size(), train.batch, fit_options_of(config, nullptr)),
               .floor = train.min_lr,
           },
       .clip = train.clip,

@@ -8,7 +8,7 @@
 namespace cleave {
 namespace {
 
-struct Options {
+struct DevicesArguments {
   std::string use;
   bool json = false;
 };
@@ -58,13 +58,13 @@ void print_text(const Machine& machine, const Devices& devices) {
   }
 }
 
-void show(const Options& options) {
+void show(const DevicesArguments& arguments) {
   const Machine machine = this_machine();
-  const std::string use = options.use.empty()
+  const std::string use = arguments.use.empty()
                               ? "cpu:" + std::to_string(machine.cores.size())
-                              : options.use;
+                              : arguments.use;
   const Devices devices = local_devices(use);
-  if (options.json) {
+  if (arguments.json) {
     print_json(machine, devices);
   } else {
     print_text(machine, devices);
@@ -74,14 +74,14 @@ void show(const Options& options) {
 }  // namespace
 
 void add_devices(CLI::App& program) {
-  auto options = std::make_shared<Options>();
+  auto arguments = std::make_shared<DevicesArguments>();
   CLI::App* verb =
       program.add_subcommand("devices", "Show the devices of this machine");
   verb->add_option("--use",
-                   options->use,
+                   arguments->use,
                    "Devices to show, as devices.use names them: cpu:4");
-  verb->add_flag("--json", options->json, "Print JSON");
-  verb->callback([options] { show(*options); });
+  verb->add_flag("--json", arguments->json, "Print JSON");
+  verb->callback([arguments] { show(*arguments); });
 }
 
 }  // namespace cleave

@@ -10,22 +10,22 @@
 namespace cleave {
 namespace {
 
-struct Options {
+struct EvaluateArguments {
   std::string config;
   std::string model;
   bool json = false;
 };
 
-void evaluate(const Options& options, const Overrides& overrides) {
-  const Config config = load_config(options.config, overrides);
+void evaluate(const EvaluateArguments& arguments, const Overrides& overrides) {
+  const Config config = load_config(arguments.config, overrides);
   const TrainAndTest data = data_of(config);
   const Judgement judged = judge_file(model_of(config, *data.train),
-                                      options.model,
+                                      arguments.model,
                                       *data.test,
                                       loss_of(config, *data.train),
                                       config.train.batch);
-  if (options.json) {
-    nlohmann::ordered_json report{{"model", options.model},
+  if (arguments.json) {
+    nlohmann::ordered_json report{{"model", arguments.model},
                                   {"samples", judged.samples},
                                   {"loss", judged.loss}};
     if (judged.accuracy) {
@@ -34,7 +34,7 @@ void evaluate(const Options& options, const Overrides& overrides) {
     std::cout << report.dump(2) << '\n';
     return;
   }
-  std::cout << options.model << " on " << judged.samples
+  std::cout << arguments.model << " on " << judged.samples
             << " test samples, on one device: loss " << std::fixed
             << std::setprecision(4) << judged.loss;
   if (judged.accuracy) {
@@ -46,18 +46,18 @@ void evaluate(const Options& options, const Overrides& overrides) {
 }  // namespace
 
 void add_evaluate(CLI::App& program, const Overrides& overrides) {
-  auto options = std::make_shared<Options>();
-  CLI::App* verb = program.add_subcommand(
-      "evaluate", "Judge a merged model on one device");
+  auto arguments = std::make_shared<EvaluateArguments>();
+  CLI::App* verb =
+      program.add_subcommand("evaluate", "Judge a merged model on one device");
   verb->add_option("CONFIG",
-                   options->config,
+                   arguments->config,
                    "TOML configuration; RUN/config.toml of the run it is from")
       ->required();
-  verb->add_option("--model", options->model, "Merged safetensors file")
+  verb->add_option("--model", arguments->model, "Merged safetensors file")
       ->required();
-  verb->add_flag("--json", options->json, "Print JSON");
+  verb->add_flag("--json", arguments->json, "Print JSON");
   verb->footer(help_for_keys());
-  verb->callback([options, &overrides] { evaluate(*options, overrides); });
+  verb->callback([arguments, &overrides] { evaluate(*arguments, overrides); });
 }
 
 }  // namespace cleave

@@ -72,7 +72,8 @@ int run(int count, char** values) {
   try {
     Arguments arguments = split_arguments(count, values);
     overrides = parse_overrides(arguments.overrides);
-    std::reverse(arguments.verb.begin(), arguments.verb.end());  // as CLI11 asks
+    std::reverse(arguments.verb.begin(),
+                 arguments.verb.end());  // as CLI11 asks
     program.parse(arguments.verb);
   } catch (const CLI::ParseError& error) {
     return program.exit(error) == 0 ? 0 : kUsageError;

@@ -8,23 +8,22 @@
 namespace cleave {
 namespace {
 
-struct Options {
+struct MergeArguments {
   std::string run;
   std::string output;
   bool json = false;
 };
 
-void merge_stages(const Options& options) {
-  const RunFolder folder = RunFolder::open(options.run);
+void merge_stages(const MergeArguments& arguments) {
+  const RunFolder folder = RunFolder::open(arguments.run);
   const std::filesystem::path file =
-      options.output.empty() ? folder.model()
-                             : std::filesystem::path(options.output);
+      arguments.output.empty() ? folder.model()
+                               : std::filesystem::path(arguments.output);
   merge_run(folder, file);
   const SavedStages saved = load_stages(folder.stages());
   const size_t tensors = merge(saved).size();
-  const Bytes size{
-      static_cast<std::int64_t>(std::filesystem::file_size(file))};
-  if (options.json) {
+  const Bytes size{static_cast<std::int64_t>(std::filesystem::file_size(file))};
+  if (arguments.json) {
     const nlohmann::ordered_json report{{"file", file.string()},
                                         {"stages", saved.stages.size()},
                                         {"tensors", tensors},
@@ -43,16 +42,16 @@ void merge_stages(const Options& options) {
 }  // namespace
 
 void add_merge(CLI::App& program) {
-  auto options = std::make_shared<Options>();
+  auto arguments = std::make_shared<MergeArguments>();
   CLI::App* verb = program.add_subcommand(
       "merge", "Join the trained stages of a run into one file");
-  verb->add_option("RUN", options->run, "Folder that cleave train wrote")
+  verb->add_option("RUN", arguments->run, "Folder that cleave train wrote")
       ->required();
   verb->add_option("--output",
-                   options->output,
+                   arguments->output,
                    "File to write; default: RUN/model.safetensors");
-  verb->add_flag("--json", options->json, "Print JSON");
-  verb->callback([options] { merge_stages(*options); });
+  verb->add_flag("--json", arguments->json, "Print JSON");
+  verb->callback([arguments] { merge_stages(*arguments); });
 }
 
 }  // namespace cleave

@@ -11,48 +11,47 @@
 namespace cleave {
 namespace {
 
-struct Options {
+struct PlanArguments {
   std::string config;
   std::string save;
   std::string svg;
   bool json = false;
 };
 
-void make(const Options& options, const Overrides& overrides) {
-  const Config config = load_config(options.config, overrides);
+void make(const PlanArguments& arguments, const Overrides& overrides) {
+  const Config config = load_config(arguments.config, overrides);
   const TrainAndTest data = data_of(config);
   const Model model = model_of(config, *data.train);
-  const Plan found =
-      plan_of(config, model, *data.train, devices_of(config));
-  if (options.json) {
+  const Plan found = plan_of(config, model, *data.train, devices_of(config));
+  if (arguments.json) {
     std::cout << to_json(found) << '\n';
   } else {
     std::cout << plan_text(found);
   }
-  if (!options.save.empty()) {
-    save_plan(found, options.save);
-    std::cerr << "Saved as " << options.save
+  if (!arguments.save.empty()) {
+    save_plan(found, arguments.save);
+    std::cerr << "Saved as " << arguments.save
               << ". Edit it if you like; train with --parallel.plan "
-              << options.save << '\n';
+              << arguments.save << '\n';
   }
-  if (!options.svg.empty()) {
-    write_file_atomically(options.svg, plan_svg(found));
+  if (!arguments.svg.empty()) {
+    write_file_atomically(arguments.svg, plan_svg(found));
   }
 }
 
 }  // namespace
 
 void add_plan(CLI::App& program, const Overrides& overrides) {
-  auto options = std::make_shared<Options>();
+  auto arguments = std::make_shared<PlanArguments>();
   CLI::App* verb = program.add_subcommand(
       "plan", "Measure a model, cut it into stages, predict time and memory");
-  verb->add_option("CONFIG", options->config, "TOML configuration")
+  verb->add_option("CONFIG", arguments->config, "TOML configuration")
       ->required();
-  verb->add_flag("--json", options->json, "Print JSON");
-  verb->add_option("--save", options->save, "Save the plan, to edit and use");
-  verb->add_option("--svg", options->svg, "Draw the schedule into this file");
+  verb->add_flag("--json", arguments->json, "Print JSON");
+  verb->add_option("--save", arguments->save, "Save the plan, to edit and use");
+  verb->add_option("--svg", arguments->svg, "Draw the schedule into this file");
   verb->footer(help_for_keys());
-  verb->callback([options, &overrides] { make(*options, overrides); });
+  verb->callback([arguments, &overrides] { make(*arguments, overrides); });
 }
 
 }  // namespace cleave

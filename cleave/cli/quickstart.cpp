@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kDefaultFolder = "runs/quickstart";
 
-struct Options {
+struct QuickstartArguments {
   std::string directory = kDefaultFolder;
   std::string use = "cpu:2";
 };
@@ -32,18 +32,18 @@ void heading(int number, const char* title) {
   std::cout << "\nStep " << number << " of 8: " << title << "\n\n";
 }
 
-Config quickstart_config(const Options& options) {
+Config quickstart_config(const QuickstartArguments& arguments) {
   Config config;
   config.model = {.family = "mlp", .width = 256, .depth = 6, .dropout = 0.1};
   config.data = {.source = "synthetic", .samples = 8192, .test_samples = 2048};
-  config.devices.use = options.use;
+  config.devices.use = arguments.use;
   config.parallel.microbatches = 8;
   config.train.batch = 256;
   config.train.epochs = 4;
   config.train.evaluate_every = 1;
-  config.output = {.directory = options.directory,
+  config.output = {.directory = arguments.directory,
                    // Trying it twice must work; other folders are the user's.
-                   .overwrite = options.directory == kDefaultFolder};
+                   .overwrite = arguments.directory == kDefaultFolder};
   return config;
 }
 
@@ -79,11 +79,11 @@ void show_segments(const Model& model) {
 
 void show_shards(const Run& run) {
   const std::int64_t batch = run.plan.batch;
-  const BatchOrder order(run.data.train->size(),
-                         batch,
-                         0,
-                         {.seed = static_cast<std::uint64_t>(
-                              run.config.train.seed)});
+  const BatchOrder order(
+      run.data.train->size(),
+      batch,
+      0,
+      {.seed = static_cast<std::uint64_t>(run.config.train.seed)});
   std::cout << "  " << run.data.train->size() << " samples, shuffled with seed "
             << run.config.train.seed << ", in " << order.steps()
             << " batches of " << batch << " per epoch.\n  Each batch is split "
@@ -116,8 +116,8 @@ OneDeviceRun reference_of(const Run& run) {
   OneDeviceRun result;
   std::thread([&] {
     settle_on(run.devices.front());
-    result = train_on_one_device(
-        run.model, batches, run.plan.microbatches, options);
+    result =
+        train_on_one_device(run.model, batches, run.plan.microbatches, options);
   }).join();
   return result;
 }
@@ -170,13 +170,8 @@ void farewell(const RunFolder& folder, const std::filesystem::path& file) {
             << "  cleave train examples/fashion_mnist.toml\n";
 }
 
-void walk(const Options& options) {
-  interrupt_flag();
-  const Config config = quickstart_config(options);
-  RunFolder::check_free(config.output.directory, config.output.overwrite);
-  std::cout << "Cleave trains one network on several devices, in eight "
-               "steps.\n";
-
+// Steps 1 to 5: everything that writes nothing yet.
+Run prepare(const Config& config) {
   heading(1, "environment (devices found)");
   Devices devices = devices_of(config);
   show_environment(devices);
@@ -195,24 +190,34 @@ void walk(const Options& options) {
   std::cout << plan_text(plan);
 
   heading(5, "dataset split and prepared");
-  const Run run{config,
-                std::move(data),
-                std::move(model),
-                std::move(devices),
-                std::move(plan)};
+  Run run{config,
+          std::move(data),
+          std::move(model),
+          std::move(devices),
+          std::move(plan)};
   show_shards(run);
+  stop_if_interrupted();
+  return run;
+}
+
+void walk(const QuickstartArguments& arguments) {
+  interrupt_flag();  // from here on Ctrl-C ends in good order
+  const Config config = quickstart_config(arguments);
+  RunFolder::check_free(config.output.directory, config.output.overwrite);
+  std::cout << "Cleave trains one network on several devices, in eight "
+               "steps.\n";
+  const Run run = prepare(config);
 
   heading(6, "segments trained in parallel");
-  stop_if_interrupted();
+  std::cout << std::flush;
   Trainer trainer(run.model,
                   run.plan,
                   run.devices,
                   trainer_options_of(config, *run.data.train));
   const RunFolder folder = open_run_folder(run);
-  std::cout << std::flush;
   if (train_run(run, folder, trainer, /*quiet=*/false).interrupted) {
-    fail("interrupted", "The stages so far are in " + folder.path().string() +
-                            "/stages.");
+    fail("interrupted",
+         "The stages so far are in " + folder.path().string() + "/stages.");
   }
 
   heading(7, "segments merged");
@@ -231,14 +236,14 @@ void walk(const Options& options) {
 }  // namespace
 
 void add_quickstart(CLI::App& program) {
-  auto options = std::make_shared<Options>();
+  auto arguments = std::make_shared<QuickstartArguments>();
   CLI::App* verb = program.add_subcommand(
       "quickstart", "Walk through the eight steps on synthetic data");
-  verb->add_option("--output", options->directory, "Folder for the results")
+  verb->add_option("--output", arguments->directory, "Folder for the results")
       ->capture_default_str();
-  verb->add_option("--use", options->use, "Devices: cpu:N")
+  verb->add_option("--use", arguments->use, "Devices: cpu:N")
       ->capture_default_str();
-  verb->callback([options] { walk(*options); });
+  verb->callback([arguments] { walk(*arguments); });
 }
 
 }  // namespace cleave

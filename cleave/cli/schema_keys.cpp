@@ -79,7 +79,7 @@ constexpr std::array kKeys{
         at_least(0)},
     Key{"model.dropout",
         slot<&Config::model, &ModelConfig::dropout>,
-        "share of the values dropped while training (mlp, gpt)",
+        "share of the values dropped while training (mlp, convnet, gpt)",
         kBelowOne},
     Key{"model.heads",
         slot<&Config::model, &ModelConfig::heads>,

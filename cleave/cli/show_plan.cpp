@@ -15,10 +15,9 @@ Timeline timeline_of(const Plan& plan) {
   const int stages = static_cast<int>(plan.stages.size());
   ScheduleCosts costs;
   for (const StagePlan& stage : plan.stages) {
-    costs.stages.push_back(
-        plan.step.value > 0
-            ? StageCost{stage.forward, stage.backward}
-            : StageCost{Seconds{0.001}, Seconds{0.002}});
+    costs.stages.push_back(plan.step.value > 0
+                               ? StageCost{stage.forward, stage.backward}
+                               : StageCost{Seconds{0.001}, Seconds{0.002}});
   }
   costs.forward_message.resize(stages - 1);
   costs.backward_message.resize(stages - 1);

@@ -38,9 +38,8 @@ bool writes_utf8() {
 int console_width() {
   winsize size{};
   const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0;
-  return known && size.ws_col > 0
-             ? std::min<int>(size.ws_col, kMostColumns)
-             : kUsualWidth;
+  return known && size.ws_col > 0 ? std::min<int>(size.ws_col, kMostColumns)
+                                  : kUsualWidth;
 }
 
 ConsoleOptions console_options() {

@@ -10,7 +10,7 @@
 namespace cleave {
 namespace {
 
-struct Options {
+struct TrainArguments {
   std::string config;
   bool json = false;
 };
@@ -31,10 +31,10 @@ void print_json(const Run& run,
   std::cout << report.dump(2) << '\n';
 }
 
-void train(const Options& options, const Overrides& overrides) {
+void train(const TrainArguments& arguments, const Overrides& overrides) {
   interrupt_flag();  // from here on Ctrl-C ends in good order
-  const Run run = prepare_run(load_config(options.config, overrides));
-  if (!options.json) {
+  const Run run = prepare_run(load_config(arguments.config, overrides));
+  if (!arguments.json) {
     std::cout << plan_text(run.plan) << std::endl;
   }
   Trainer trainer(run.model,
@@ -42,14 +42,14 @@ void train(const Options& options, const Overrides& overrides) {
                   run.devices,
                   trainer_options_of(run.config, *run.data.train));
   const RunFolder folder = open_run_folder(run);
-  const FitResult result = train_run(run, folder, trainer, options.json);
+  const FitResult result = train_run(run, folder, trainer, arguments.json);
   const std::string path = folder.path().string();
   if (result.interrupted) {
     fail("interrupted after step " + std::to_string(result.steps),
          "The stages as they were then are saved; cleave merge " + path +
              " joins them.");
   }
-  if (options.json) {
+  if (arguments.json) {
     print_json(run, result, folder, trainer.evaluate(*run.data.test));
   } else {
     std::cout << "\nThe trained stages, the plan and the log are in " << path
@@ -60,14 +60,14 @@ void train(const Options& options, const Overrides& overrides) {
 }  // namespace
 
 void add_train(CLI::App& program, const Overrides& overrides) {
-  auto options = std::make_shared<Options>();
+  auto arguments = std::make_shared<TrainArguments>();
   CLI::App* verb = program.add_subcommand(
       "train", "Plan a model and train its stages in parallel");
-  verb->add_option("CONFIG", options->config, "TOML configuration")
+  verb->add_option("CONFIG", arguments->config, "TOML configuration")
       ->required();
-  verb->add_flag("--json", options->json, "Print the result as JSON");
+  verb->add_flag("--json", arguments->json, "Print the result as JSON");
   verb->footer(help_for_keys());
-  verb->callback([options, &overrides] { train(*options, overrides); });
+  verb->callback([arguments, &overrides] { train(*arguments, overrides); });
 }
 
 }  // namespace cleave

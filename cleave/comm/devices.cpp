@@ -1,7 +1,7 @@
 #include "cleave/comm/devices.h"
 
-#include <sched.h>
 #include <ATen/Parallel.h>
+#include <sched.h>
 #include <torch/cuda.h>
 #include <torch/version.h>
 #include <unistd.h>

@@ -18,9 +18,9 @@ struct Device {
 using Devices = std::vector<Device>;
 
 struct DeviceOptions {
-  Bytes memory;      // budget of each device; zero: without limit
-  int threads = 0;   // per device; 0: its share of the cores
-  bool pin = true;   // keep each device on cores of its own
+  Bytes memory;     // budget of each device; zero: without limit
+  int threads = 0;  // per device; 0: its share of the cores
+  bool pin = true;  // keep each device on cores of its own
 };
 
 // The devices that `use` names. "cpu:N" gives N devices that divide the cores

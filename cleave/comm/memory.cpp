@@ -51,8 +51,8 @@ class MeteringAllocator final : public c10::Allocator {
  private:
   static void* allocate_block(size_t size) {
     void* memory = c10::alloc_cpu(size + sizeof(BlockHeader));
-    auto* header = new (memory) BlockHeader{
-        {static_cast<std::int64_t>(size)}, current_meter()};
+    auto* header = new (memory)
+        BlockHeader{{static_cast<std::int64_t>(size)}, current_meter()};
     if (header->meter) {
       header->meter->add(header->bytes);
     }
@@ -72,7 +72,9 @@ void install_allocator() {
 
 }  // namespace
 
-void MemoryMeter::reset_peak() { peak_.store(live_.load()); }
+void MemoryMeter::reset_peak() {
+  peak_.store(live_.load());
+}
 
 void MemoryMeter::add(Bytes bytes) {
   const std::int64_t now = live_.fetch_add(bytes.value) + bytes.value;
@@ -81,13 +83,17 @@ void MemoryMeter::add(Bytes bytes) {
   }
 }
 
-void MemoryMeter::remove(Bytes bytes) { live_.fetch_sub(bytes.value); }
+void MemoryMeter::remove(Bytes bytes) {
+  live_.fetch_sub(bytes.value);
+}
 
 MeteredScope::MeteredScope(std::shared_ptr<MemoryMeter> meter)
     : before_(std::exchange(current_meter(), std::move(meter))) {
   install_allocator();
 }
 
-MeteredScope::~MeteredScope() { current_meter() = std::move(before_); }
+MeteredScope::~MeteredScope() {
+  current_meter() = std::move(before_);
+}
 
 }  // namespace cleave

@@ -40,13 +40,13 @@ void check_images(const FamilyOptions& options, const char* family) {
 Model convnet(const FamilyOptions& options) {
   check_images(options, "convnet");
   const std::int64_t width = options.width > 0 ? options.width : 16;
-  const std::int64_t height = options.input[1] / 4;
-  const std::int64_t length = options.input[2] / 4;
-  const std::int64_t features = 2 * width * height * length;
+  const std::int64_t depth = options.depth > 0 ? options.depth : 2;
+  std::int64_t channels = options.input[0];
+  std::int64_t height = options.input[1];
+  std::int64_t length = options.input[2];
 
   Model model("convnet", options.seed);
-  std::int64_t channels = options.input[0];
-  for (int i = 0; i < 2; ++i) {
+  for (std::int64_t i = 0; i < depth; ++i) {
     const std::string number = std::to_string(i);
     const std::int64_t wider = (i + 1) * width;
     model.add<torch::nn::Conv2d>("conv." + number,
@@ -55,10 +55,18 @@ Model convnet(const FamilyOptions& options) {
     model.add<torch::nn::ReLU>("relu." + number);
     model.add<torch::nn::MaxPool2d>("pool." + number, 2);
     channels = wider;
+    height /= 2;
+    length /= 2;
+  }
+  if (height < 1 || length < 1) {
+    fail("images of " + std::to_string(options.input[1]) + " x " +
+             std::to_string(options.input[2]) + " cannot be halved " +
+             std::to_string(depth) + " times",
+         "Choose a smaller model.depth.");
   }
   model.add<torch::nn::Flatten>("flatten");
   model.add<torch::nn::Dropout>("dropout", options.dropout);
-  model.add<torch::nn::Linear>("hidden", features, 4 * width);
+  model.add<torch::nn::Linear>("hidden", channels * height * length, 4 * width);
   model.add<torch::nn::ReLU>("relu.hidden");
   model.add<torch::nn::Linear>("out", 4 * width, options.outputs);
   return model;

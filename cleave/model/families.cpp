@@ -9,7 +9,9 @@ namespace {
 
 constexpr std::array kFamilies{
     Family{"mlp", "fully connected; width, depth, dropout", mlp},
-    Family{"convnet", "convolutions with batch norm; width, dropout", convnet},
+    Family{"convnet",
+           "convolutions with batch norm; width, depth, dropout",
+           convnet},
     Family{"resnet", "residual blocks; width, depth", resnet},
     Family{"gpt",
            "decoder-only transformer; width, depth, heads, context, "
@@ -19,7 +21,9 @@ constexpr std::array kFamilies{
 
 }  // namespace
 
-std::span<const Family> families() { return kFamilies; }
+std::span<const Family> families() {
+  return kFamilies;
+}
 
 Model make_model(std::string_view name, const FamilyOptions& options) {
   std::string known;

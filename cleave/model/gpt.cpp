@@ -133,8 +133,7 @@ Model gpt(const FamilyOptions& options) {
   const std::int64_t depth = options.depth > 0 ? options.depth : 4;
   const std::int64_t heads = options.heads > 0 ? options.heads : 4;
   const std::int64_t context = options.context > 0 ? options.context : 128;
-  const std::int64_t tokens =
-      options.vocabulary > 0 ? options.vocabulary : 256;
+  const std::int64_t tokens = options.vocabulary > 0 ? options.vocabulary : 256;
   if (width % heads != 0) {
     fail("a width of " + std::to_string(width) + " does not divide into " +
              std::to_string(heads) + " heads",

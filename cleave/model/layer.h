@@ -39,7 +39,7 @@ struct ImplOf {
   using type = Module;
 };
 template <class Module>
-  requires std::is_base_of_v<torch::detail::ModuleHolderIndicator, Module>
+requires std::is_base_of_v<torch::detail::ModuleHolderIndicator, Module>
 struct ImplOf<Module> {
   using type = typename Module::ContainedType;
 };
@@ -49,7 +49,7 @@ using TensorArgument = const at::Tensor&;
 
 template <class Impl, size_t... I>
 constexpr bool takes(std::index_sequence<I...>) {
-  return requires(Impl& impl, TensorArgument<I>... inputs) {
+  return requires(Impl & impl, TensorArgument<I>... inputs) {
     impl.forward(inputs...);
   };
 }
@@ -57,8 +57,12 @@ constexpr bool takes(std::index_sequence<I...>) {
 template <class Impl, size_t count>
 constexpr bool kTakes = takes<Impl>(std::make_index_sequence<count>());
 
-inline Values to_values(at::Tensor output) { return {std::move(output)}; }
-inline Values to_values(Values outputs) { return outputs; }
+inline Values to_values(at::Tensor output) {
+  return {std::move(output)};
+}
+inline Values to_values(Values outputs) {
+  return outputs;
+}
 template <class... Tensors>
 Values to_values(const std::tuple<Tensors...>& outputs) {
   return std::apply([](const auto&... each) { return Values{each...}; },

@@ -34,7 +34,9 @@ at::Tensor squared_error_sum(const at::Tensor& result,
   return at::mse_loss(result, targets, at::Reduction::Sum);
 }
 
-std::int64_t all_numbers(const at::Tensor& targets) { return targets.numel(); }
+std::int64_t all_numbers(const at::Tensor& targets) {
+  return targets.numel();
+}
 
 }  // namespace
 

@@ -133,13 +133,15 @@ Layer Model::build_layer(int index) const {
   try {
     return layer.recipe_();
   } catch (const std::exception& error) {
-    fail("layer '" + layer.name() + "' could not be built: " +
-             first_line(error),
-         "");
+    fail(
+        "layer '" + layer.name() + "' could not be built: " + first_line(error),
+        "");
   }
 }
 
-std::shared_ptr<Network> Model::build() const { return build(0, size()); }
+std::shared_ptr<Network> Model::build() const {
+  return build(0, size());
+}
 
 std::shared_ptr<Network> Model::build(int first, int last) const {
   return std::make_shared<Network>(*this, first, last);

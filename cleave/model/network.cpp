@@ -94,12 +94,12 @@ void Network::add_child(const std::string& name,
     const std::string part = name.substr(start, dot - start);
     const auto children = parent->named_children();
     const auto* known = children.find(part);
-    parent = known != nullptr
-                 ? known->get()
-                 : parent
-                       ->register_module(
-                           part, std::make_shared<torch::nn::Module>())
-                       .get();
+    parent =
+        known != nullptr
+            ? known->get()
+            : parent
+                  ->register_module(part, std::make_shared<torch::nn::Module>())
+                  .get();
   }
   parent->register_module(name.substr(start), std::move(module));
 }
@@ -124,8 +124,7 @@ void Network::tie_parameters(const Model& model) {
       if (use.layer != tie.uses.front().layer) {
         const Layer original = model.build_layer(tie.uses.front().layer);
         const auto parameters = original.module->named_parameters();
-        const at::Tensor* value =
-            parameters.find(tie.uses.front().parameter);
+        const at::Tensor* value = parameters.find(tie.uses.front().parameter);
         if (value == nullptr) {
           fail("there is no parameter '" + tie.name + "' to share", "");
         }
@@ -257,8 +256,8 @@ void Network::load_state(const std::map<std::string, at::Tensor>& values) {
         value->second.dtype() != tensor.dtype()) {
       std::ostringstream what;
       what << "'" << name << "' is " << value->second.dtype() << " "
-           << value->second.sizes() << " in the weights and "
-           << tensor.dtype() << " " << tensor.sizes() << " in the model";
+           << value->second.sizes() << " in the weights and " << tensor.dtype()
+           << " " << tensor.sizes() << " in the model";
       fail(what.str(), "They must come from this same model.");
     }
     unknown.erase(name);

@@ -24,8 +24,8 @@ at::Generator*& current_generator() {
 
 bool takes_generator(const c10::Argument& argument) {
   const auto optional = argument.type()->cast<c10::OptionalType>();
-  return optional && optional->getElementType()->kind() ==
-                         c10::TypeKind::GeneratorType;
+  return optional &&
+         optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
 }
 
 void draw_from_stream(const c10::OperatorHandle& op,
@@ -54,9 +54,9 @@ void register_random_operations(torch::Library& library) {
     }
     const auto& arguments = op->schema().arguments();
     if (std::any_of(arguments.begin(), arguments.end(), takes_generator)) {
-      library.impl(c10::toString(name).c_str(),
-                   torch::CppFunction::makeFromBoxedFunction<
-                       &draw_from_stream>());
+      library.impl(
+          c10::toString(name).c_str(),
+          torch::CppFunction::makeFromBoxedFunction<&draw_from_stream>());
     }
   }
 }

@@ -6,7 +6,6 @@
 
 #include "cleave/ids.h"
 
-
 namespace cleave {
 
 // Where a forward pass stands in a run. Random numbers in a layer depend on

@@ -36,12 +36,11 @@ Seconds since(Clock::time_point start) {
 
 Seconds median_of(std::vector<Timing>& timings, Seconds Timing::*part) {
   const auto middle = timings.begin() + timings.size() / 2;
-  std::nth_element(timings.begin(),
-                   middle,
-                   timings.end(),
-                   [&](const Timing& a, const Timing& b) {
-                     return a.*part < b.*part;
-                   });
+  std::nth_element(
+      timings.begin(),
+      middle,
+      timings.end(),
+      [&](const Timing& a, const Timing& b) { return a.*part < b.*part; });
   return (*middle).*part;
 }
 
@@ -122,8 +121,7 @@ Timing measure(Trial& trial,
   std::vector<Timing> timings;
   const Clock::time_point start = Clock::now();
   while (timings.size() < kLeastRuns ||
-         (timings.size() < kMostRuns &&
-          since(start).value < kEnoughSeconds)) {
+         (timings.size() < kMostRuns && since(start).value < kEnoughSeconds)) {
     timings.push_back(trial.run(inputs, batch, loss));
   }
   return {median_of(timings, &Timing::forward),
@@ -161,10 +159,9 @@ void measure_layers(const Model& model,
     Trial trial(model, layer);
     auto timing = known.find(trial.kind(values));
     if (timing == known.end()) {
-      timing = known
-                   .emplace(trial.kind(values),
-                            measure(trial, values, batch, loss))
-                   .first;
+      timing =
+          known.emplace(trial.kind(values), measure(trial, values, batch, loss))
+              .first;
     }
     const Bytes before = meter->live();
     const Values outputs = trial.forward(values);
@@ -253,17 +250,15 @@ Plan plan(const Model& model,
     request.microbatches = static_cast<int>(
         std::min<std::int64_t>(4 * std::int64_t{stages}, request.batch));
   }
-  const std::int64_t size =
-      std::min((request.batch + request.microbatches - 1) /
-                   request.microbatches,
-               sample.inputs.size(0));
+  const std::int64_t size = std::min(
+      (request.batch + request.microbatches - 1) / request.microbatches,
+      sample.inputs.size(0));
   const Batch microbatch{sample.inputs.narrow(0, 0, size),
                          sample.targets.narrow(0, 0, size)};
-  const Devices used(
-      devices.begin(),
-      request.stages > 0 && request.stages < std::ssize(devices)
-          ? devices.begin() + request.stages
-          : devices.end());
+  const Devices used(devices.begin(),
+                     request.stages > 0 && request.stages < std::ssize(devices)
+                         ? devices.begin() + request.stages
+                         : devices.end());
   return make_plan(profile_together(model, microbatch, loss, used),
                    device_specs(devices),
                    request);

@@ -69,40 +69,37 @@ PassResult Executor::run(const Pass& pass) {
   return result;
 }
 
-void Executor::act(const Action& action,
-                   const Pass& pass,
-                   PassResult& result) {
+void Executor::act(const Action& action, const Pass& pass, PassResult& result) {
+  if (!is_compute(action.op)) {
+    pass_message(action);
+    return;
+  }
+  const BusyTimer timer(result.busy);
+  if (action.op == Op::forward) {
+    forward(action.microbatch, pass, result);
+  } else {
+    // A shared parameter's gradient was sent long before the gradients that
+    // the stage has already received, so waiting for it costs no time.
+    backward(action.microbatch);
+  }
+}
+
+void Executor::pass_message(const Action& action) {
   const Microbatch m = action.microbatch;
+  const Tag values{Channel::values, 0, m};
+  const Tag gradients{Channel::gradients, 0, m};
   switch (action.op) {
     case Op::receive_forward:
-      received_values_[m] =
-          transport_.receive(neighbour(-1), {Channel::values, 0, m});
+      received_values_[m] = transport_.receive(neighbour(-1), values);
       break;
-    case Op::forward: {
-      const BusyTimer timer(result.busy);
-      forward(m, pass, result);
-      break;
-    }
     case Op::send_forward:
-      transport_.send(neighbour(+1),
-                      {Channel::values, 0, m},
-                      take(values_to_send_, m));
+      transport_.send(neighbour(+1), values, take(values_to_send_, m));
       break;
     case Op::receive_backward:
-      received_gradients_[m] =
-          transport_.receive(neighbour(+1), {Channel::gradients, 0, m});
+      received_gradients_[m] = transport_.receive(neighbour(+1), gradients);
       break;
-    case Op::backward: {
-      // A shared parameter's gradient was sent long before the gradients that
-      // the stage has already received, so waiting for it costs no time.
-      const BusyTimer timer(result.busy);
-      backward(m);
-      break;
-    }
-    case Op::send_backward:
-      transport_.send(neighbour(-1),
-                      {Channel::gradients, 0, m},
-                      take(gradients_to_send_, m));
+    default:
+      transport_.send(neighbour(-1), gradients, take(gradients_to_send_, m));
       break;
   }
 }
@@ -111,8 +108,8 @@ void Executor::forward(Microbatch microbatch,
                        const Pass& pass,
                        PassResult& result) {
   const Batch& batch = pass.microbatches.at(microbatch.value);
-  const Values inputs = is_first() ? Values{batch.inputs}
-                                   : take(received_values_, microbatch);
+  const Values inputs =
+      is_first() ? Values{batch.inputs} : take(received_values_, microbatch);
   const Moment moment{pass.seed, pass.step, microbatch};
   if (!training_) {
     Values outputs = stage_.network().forward(inputs, moment);

@@ -55,6 +55,7 @@ class Executor {
 
  private:
   void act(const Action& action, const Pass& pass, PassResult& result);
+  void pass_message(const Action& action);
   void forward(Microbatch microbatch, const Pass& pass, PassResult& result);
   void judge(Microbatch microbatch,
              const Values& outputs,

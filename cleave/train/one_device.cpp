@@ -19,8 +19,7 @@ double backward_batch(Network& network,
   std::int64_t start = 0;
   double loss = 0;
   for (int m = 0; m < parts; ++m) {
-    const std::int64_t size =
-        samples / parts + (m < samples % parts ? 1 : 0);
+    const std::int64_t size = samples / parts + (m < samples % parts ? 1 : 0);
     const at::Tensor result =
         network.forward(batch.inputs.narrow(0, start, size),
                         Moment{options.seed, step, Microbatch{m}});

@@ -24,11 +24,10 @@ class AdamWOptimizer : public Optimizer {
   AdamWOptimizer(const AdamW& options, std::vector<at::Tensor> parameters)
       : options_(options) {
     for (at::Tensor& parameter : parameters) {
-      entries_[parameter.scalar_type()].push_back(
-          {parameter,
-           at::zeros_like(parameter),
-           at::zeros_like(parameter),
-           at::zeros({}, at::kFloat)});
+      entries_[parameter.scalar_type()].push_back({parameter,
+                                                   at::zeros_like(parameter),
+                                                   at::zeros_like(parameter),
+                                                   at::zeros({}, at::kFloat)});
     }
   }
 

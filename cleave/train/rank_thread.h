@@ -28,8 +28,7 @@ class RankThread {
   ~RankThread();
 
   // Builds the trainer that later tasks use.
-  std::future<void> build(
-      std::function<std::unique_ptr<RankTrainer>()> make);
+  std::future<void> build(std::function<std::unique_ptr<RankTrainer>()> make);
 
   // Asks the trainer something. REQUIRES: build() was called before.
   template <class Result>
@@ -73,9 +72,8 @@ std::future<Result> RankThread::submit(
       });
   {
     const std::lock_guard lock(mutex_);
-    tasks_.push_back([task](std::unique_ptr<RankTrainer>& trainer) {
-      (*task)(trainer);
-    });
+    tasks_.push_back(
+        [task](std::unique_ptr<RankTrainer>& trainer) { (*task)(trainer); });
   }
   changed_.notify_one();
   return task->get_future();

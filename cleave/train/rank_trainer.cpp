@@ -42,11 +42,10 @@ std::vector<int> holders_of(const Tie& tie, const Plan& plan) {
   std::vector<int> holders;
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
     const LayerRange range = range_of(plan, stage);
-    if (std::any_of(tie.uses.begin(),
-                    tie.uses.end(),
-                    [&](const ParameterUse& use) {
-                      return use.layer >= range.first && use.layer < range.last;
-                    })) {
+    if (std::any_of(
+            tie.uses.begin(), tie.uses.end(), [&](const ParameterUse& use) {
+              return use.layer >= range.first && use.layer < range.last;
+            })) {
       holders.push_back(stage);
     }
   }
@@ -154,8 +153,8 @@ void RankTrainer::clip_gradients(StepResult& result) {
       norms.push_back(gradients.back().norm(2.0));
     }
   }
-  const at::Tensor norm = global_norm(
-      norms.empty() ? at::empty({0}, at::kFloat) : at::stack(norms));
+  const at::Tensor norm = global_norm(norms.empty() ? at::empty({0}, at::kFloat)
+                                                    : at::stack(norms));
   const at::Tensor scale =
       (options_.clip / (norm + 1e-6)).clamp(std::nullopt, 1.0);
   const BusyTimer timer(result.busy);

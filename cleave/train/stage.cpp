@@ -1,7 +1,7 @@
 #include "cleave/train/stage.h"
 
-#include <torch/csrc/autograd/engine.h>
 #include <torch/autograd.h>
+#include <torch/csrc/autograd/engine.h>
 
 namespace cleave {
 namespace {
@@ -22,9 +22,8 @@ struct Entry : torch::autograd::Function<Entry> {
 };
 
 torch::autograd::Edge edge_of(const at::Tensor& tensor) {
-  return tensor.requires_grad()
-             ? torch::autograd::impl::gradient_edge(tensor)
-             : torch::autograd::Edge();
+  return tensor.requires_grad() ? torch::autograd::impl::gradient_edge(tensor)
+                                : torch::autograd::Edge();
 }
 
 }  // namespace

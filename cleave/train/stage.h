@@ -59,9 +59,9 @@ class Stage {
  private:
   // Between the forward and the backward of a microbatch.
   struct InFlight {
-    Values entered;                                   // leaves
-    std::vector<torch::autograd::Edge> leaving;       // per value, may be null
-    at::Tensor seed;                                  // with a goal
+    Values entered;                              // leaves
+    std::vector<torch::autograd::Edge> leaving;  // per value, may be null
+    at::Tensor seed;                             // with a goal
   };
 
   struct TiedGradient {

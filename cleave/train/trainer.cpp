@@ -77,8 +77,7 @@ template <class Result>
 std::vector<std::future<Result>> Trainer::ask_all(
     std::function<Result(RankTrainer&)> question) {
   if (hub_.failure()) {
-    fail("the trainer stopped at an earlier error",
-         "Make a new one to go on.");
+    fail("the trainer stopped at an earlier error", "Make a new one to go on.");
   }
   std::vector<std::future<Result>> futures;
   for (const auto& rank : ranks_) {
@@ -90,8 +89,7 @@ std::vector<std::future<Result>> Trainer::ask_all(
 // Waits for all ranks even when one failed, so that none still works on what
 // the caller may free, and reports the failure that came first.
 template <class Result>
-std::vector<Result> Trainer::answers(
-    std::vector<std::future<Result>> futures) {
+std::vector<Result> Trainer::answers(std::vector<std::future<Result>> futures) {
   for (const std::future<Result>& future : futures) {
     future.wait();
   }
@@ -110,11 +108,9 @@ std::shared_ptr<const Schedule> Trainer::schedule_for(int microbatches,
   auto& known = schedules_[{microbatches, training}];
   if (!known) {
     const int stages = static_cast<int>(ranks_.size());
-    const Schedule complete =
-        with_messages(training ? make_schedule(plan_.schedule,
-                                               stages,
-                                               microbatches)
-                               : forward_only(stages, microbatches));
+    const Schedule complete = with_messages(
+        training ? make_schedule(plan_.schedule, stages, microbatches)
+                 : forward_only(stages, microbatches));
     check(complete);
     known = std::make_shared<const Schedule>(complete);
   }
@@ -161,8 +157,7 @@ StepDone Trainer::finish_step(Pending pending) {
       .step = pending.step,
       .epoch = pending.epoch,
       .samples = pending.samples,
-      .loss =
-          results.back().loss_sum / static_cast<double>(pending.count),
+      .loss = results.back().loss_sum / static_cast<double>(pending.count),
       .learning_rate = options_.learning_rate.at(pending.step),
       .gradient_norm = results.front().gradient_norm,
       .duration = {spent.count()},
@@ -176,83 +171,131 @@ StepDone Trainer::step(const Batch& batch) {
   return finish_step(start_step(batch, 1));
 }
 
+// One call of fit(): where it stands, and what it has found so far.
+class Trainer::Fit {
+ public:
+  Fit(Trainer& trainer,
+      const Dataset& data,
+      const FitOptions& options,
+      EventSink& events)
+      : trainer_(trainer),
+        data_(data),
+        options_(options),
+        events_(events),
+        total_(planned_steps(data.size(), trainer.plan_.batch, options)) {}
+
+  FitResult run() {
+    announce();
+    judge();
+    start_ = trainer_.last_finish_ = Clock::now();
+    for (std::int64_t epoch = 0; result_.steps < total_ && !result_.interrupted;
+         ++epoch) {
+      run_epoch(epoch);
+      if (is_judged_after(epoch)) {
+        judge();
+        trainer_.last_finish_ = Clock::now();
+      }
+    }
+    if (!result_.interrupted) {
+      judge();
+    }
+    conclude();
+    return result_;
+  }
+
+ private:
+  std::optional<Seconds> predicted_step() const {
+    const Seconds step = trainer_.plan_.step;
+    return step.value > 0 ? std::optional(step) : std::nullopt;
+  }
+
+  void announce() {
+    const Plan& plan = trainer_.plan_;
+    const std::int64_t per_epoch = batches_in(data_.size(), plan.batch);
+    events_.on(RunStarted{
+        .model = plan.model,
+        .stages = static_cast<int>(plan.stages.size()),
+        .microbatches = plan.microbatches,
+        .schedule = plan.schedule,
+        .steps = total_,
+        .epochs = (total_ + per_epoch - 1) / per_epoch,
+        .batch = plan.batch,
+        .predicted_step = predicted_step(),
+    });
+  }
+
+  void run_epoch(std::int64_t epoch) {
+    const BatchOrder order(
+        data_.size(),
+        trainer_.plan_.batch,
+        epoch,
+        {.seed = trainer_.options_.seed, .shuffle = options_.shuffle});
+    const std::int64_t steps = std::min(order.steps(), total_ - result_.steps);
+    for (std::int64_t i = 0; i < steps && !result_.interrupted; ++i) {
+      under_way_.push_back(
+          trainer_.start_step(data_.get(order.indices(i)), epoch + 1));
+      if (under_way_.size() == kStepsUnderWay) {
+        finish_one();
+      }
+      result_.interrupted = options_.stop != nullptr && *options_.stop;
+    }
+    while (!under_way_.empty()) {
+      finish_one();
+    }
+  }
+
+  void finish_one() {
+    const StepDone done = trainer_.finish_step(std::move(under_way_.front()));
+    under_way_.pop_front();
+    durations_.push_back(done.duration);
+    ++result_.steps;
+    events_.on(done);
+  }
+
+  bool is_judged_after(std::int64_t epoch) const {
+    return options_.evaluate_every > 0 && result_.steps < total_ &&
+           !result_.interrupted && (epoch + 1) % options_.evaluate_every == 0;
+  }
+
+  void judge() {
+    if (options_.test == nullptr) {
+      return;
+    }
+    const Evaluation judged = trainer_.evaluate(*options_.test);
+    events_.on(Evaluated{.step = trainer_.steps_,
+                         .data = "test",
+                         .loss = judged.loss,
+                         .accuracy = judged.accuracy,
+                         .samples = judged.samples});
+  }
+
+  void conclude() {
+    const std::chrono::duration<double> spent = Clock::now() - start_;
+    result_.median_step = median(durations_);
+    events_.on(RunEnded{
+        .steps = result_.steps,
+        .interrupted = result_.interrupted,
+        .duration = {spent.count()},
+        .median_step = result_.median_step,
+        .predicted_step = predicted_step(),
+    });
+  }
+
+  Trainer& trainer_;
+  const Dataset& data_;
+  const FitOptions& options_;
+  EventSink& events_;
+  std::int64_t total_;
+  Clock::time_point start_;
+  std::deque<Pending> under_way_;
+  std::vector<Seconds> durations_;
+  FitResult result_;
+};
+
 FitResult Trainer::fit(const Dataset& data,
                        const FitOptions& options,
                        EventSink& events) {
-  const std::int64_t total = planned_steps(data.size(), plan_.batch, options);
-  events.on(RunStarted{
-      .model = plan_.model,
-      .stages = static_cast<int>(ranks_.size()),
-      .microbatches = plan_.microbatches,
-      .schedule = plan_.schedule,
-      .steps = total,
-      .epochs = (total + batches_in(data.size(), plan_.batch) - 1) /
-                batches_in(data.size(), plan_.batch),
-      .batch = plan_.batch,
-      .predicted_step = plan_.step.value > 0 ? std::optional(plan_.step)
-                                             : std::nullopt,
-  });
-  if (options.test != nullptr) {
-    judge(*options.test, events);
-  }
-  FitResult result;
-  const Clock::time_point start = last_finish_ = Clock::now();
-  std::vector<Seconds> durations;
-  std::deque<Pending> under_way;
-  const auto finish_one = [&] {
-    const StepDone done = finish_step(std::move(under_way.front()));
-    under_way.pop_front();
-    durations.push_back(done.duration);
-    ++result.steps;
-    events.on(done);
-  };
-  for (std::int64_t epoch = 0; result.steps < total && !result.interrupted;
-       ++epoch) {
-    const BatchOrder order(data.size(),
-                           plan_.batch,
-                           epoch,
-                           {.seed = options_.seed, .shuffle = options.shuffle});
-    const std::int64_t steps = std::min(order.steps(), total - result.steps);
-    for (std::int64_t i = 0; i < steps && !result.interrupted; ++i) {
-      under_way.push_back(start_step(data.get(order.indices(i)), epoch + 1));
-      if (under_way.size() == kStepsUnderWay) {
-        finish_one();
-      }
-      result.interrupted = options.stop != nullptr && *options.stop;
-    }
-    while (!under_way.empty()) {
-      finish_one();
-    }
-    const bool between = options.evaluate_every > 0 && result.steps < total &&
-                         (epoch + 1) % options.evaluate_every == 0;
-    if (between && options.test != nullptr && !result.interrupted) {
-      judge(*options.test, events);
-      last_finish_ = Clock::now();
-    }
-  }
-  if (options.test != nullptr && !result.interrupted) {
-    judge(*options.test, events);
-  }
-  const std::chrono::duration<double> spent = Clock::now() - start;
-  result.median_step = median(durations);
-  events.on(RunEnded{
-      .steps = result.steps,
-      .interrupted = result.interrupted,
-      .duration = {spent.count()},
-      .median_step = result.median_step,
-      .predicted_step = plan_.step.value > 0 ? std::optional(plan_.step)
-                                             : std::nullopt,
-  });
-  return result;
-}
-
-void Trainer::judge(const Dataset& data, EventSink& events) {
-  const Evaluation judged = evaluate(data);
-  events.on(Evaluated{.step = steps_,
-                      .data = "test",
-                      .loss = judged.loss,
-                      .accuracy = judged.accuracy,
-                      .samples = judged.samples});
+  return Fit(*this, data, options, events).run();
 }
 
 Evaluation Trainer::evaluate(const Dataset& data) {

@@ -76,6 +76,8 @@ class Trainer {
  private:
   using Clock = std::chrono::steady_clock;
 
+  class Fit;  // one call of fit()
+
   // A step the ranks are working on.
   struct Pending {
     std::vector<std::future<StepResult>> results;
@@ -91,19 +93,17 @@ class Trainer {
   template <class Result>
   std::vector<Result> answers(std::vector<std::future<Result>> futures);
 
-  std::shared_ptr<const Schedule> schedule_for(int microbatches,
-                                               bool training);
+  std::shared_ptr<const Schedule> schedule_for(int microbatches, bool training);
   std::shared_ptr<const Pass> make_pass(const Batch& batch, bool training);
   Pending start_step(const Batch& batch, std::int64_t epoch);
   StepDone finish_step(Pending pending);
-  void judge(const Dataset& data, EventSink& events);
 
   Plan plan_;
   TrainerOptions options_;
   InProcessHub hub_;
   std::vector<std::unique_ptr<RankThread>> ranks_;
   std::map<std::pair<int, bool>, std::shared_ptr<const Schedule>> schedules_;
-  std::int64_t steps_ = 0;        // started so far
+  std::int64_t steps_ = 0;  // started so far
   Clock::time_point last_finish_ = Clock::now();
 };
 

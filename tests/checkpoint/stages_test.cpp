@@ -74,13 +74,17 @@ TEST(Stages, files_that_do_not_belong_together_are_refused) {
             std::string::npos);
   save_stages(two_stages(), stages);
   save_safetensors({{"d", torch::ones({1})}}, stages / "stage-1.safetensors");
-  EXPECT_NE(problem_of([&] { load_stages(stages); })
-                .find("lacks the tensor 'c.steps'"),
+  EXPECT_NE(problem_of([&] {
+              load_stages(stages);
+            }).find("lacks the tensor 'c.steps'"),
             std::string::npos);
   fs::remove(stages / "stage-1.safetensors");
   EXPECT_NE(problem_of([&] { load_stages(stages); }), "none");
   for (const char* manifest :
-       {"", "[]", "{}", R"({"format": "cleave-stages", "version": 2})",
+       {"",
+        "[]",
+        "{}",
+        R"({"format": "cleave-stages", "version": 2})",
         R"({"format": "cleave-stages", "version": 1, "model": 3})"}) {
     std::ofstream(stages / "manifest.json") << manifest;
     EXPECT_NE(problem_of([&] { load_stages(stages); }), "none") << manifest;
@@ -93,8 +97,9 @@ TEST(RunFolder, a_folder_that_holds_a_run_is_not_touched) {
   const RunFolder run = RunFolder::create(path, false);
   std::ofstream(run.config()) << "first";
   std::ofstream(path / "notes.txt") << "mine";
-  EXPECT_NE(problem_of([&] { RunFolder::create(path, false); })
-                .find("holds another run"),
+  EXPECT_NE(problem_of([&] {
+              RunFolder::create(path, false);
+            }).find("holds another run"),
             std::string::npos);
   EXPECT_TRUE(fs::exists(run.config()));
   RunFolder::create(path, true);

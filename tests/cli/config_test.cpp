@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
 
@@ -172,6 +174,14 @@ TEST(Config, help_and_docs_list_every_key_once) {
   }
   EXPECT_EQ(count(help, "--"), std::ssize(config_keys()));
   EXPECT_EQ(count(markdown_for_keys(), "\n| `"), std::ssize(config_keys()));
+}
+
+TEST(Config, the_page_in_docs_is_the_table_of_the_program) {
+  std::ifstream file(CLEAVE_SOURCE_DIR "/docs/configuration.md");
+  const std::string page(std::istreambuf_iterator<char>(file), {});
+  EXPECT_NE(page.find(markdown_for_keys()), std::string::npos)
+      << "It must hold:\n"
+      << markdown_for_keys();
 }
 
 TEST(Config, help_shows_meaning_limits_and_default) {

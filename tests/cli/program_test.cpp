@@ -123,9 +123,8 @@ TEST_F(Program, train_merge_and_evaluate_lead_to_one_another) {
 TEST_F(Program, a_plan_can_be_saved_edited_and_used) {
   const std::string config = small_config();
   const std::string file = path("plan.json");
-  ASSERT_EQ(cleave("plan " + config + " --parallel.stages 2 --save " + file)
-                .code,
-            0);
+  ASSERT_EQ(
+      cleave("plan " + config + " --parallel.stages 2 --save " + file).code, 0);
   std::ifstream in(file);
   nlohmann::json plan = nlohmann::json::parse(in);
   auto& first = plan["stages"][0]["layers"];
@@ -189,13 +188,12 @@ TEST_F(Program, bad_configuration_is_told_in_one_line_and_leaves_nothing) {
                      " --data.source fashion-mnist --data.path " +
                      path("nowhere"),
                  {"nowhere", "dataset-fashion-mnist"});
-  expect_refused("train " + small_config() + " --devices.use gpu:1",
-                 {"gpu:1"});
+  expect_refused("train " + small_config() + " --devices.use gpu:1", {"gpu:1"});
   expect_refused("train " + small_config() + " --model.family gpt",
                  {"gpt", "tokens"});
-  expect_refused("train " + small_config() + " --parallel.plan " +
-                     path("none.json"),
-                 {"none.json"});
+  expect_refused(
+      "train " + small_config() + " --parallel.plan " + path("none.json"),
+      {"none.json"});
 }
 
 TEST_F(Program, the_smallest_budget_it_names_is_enough) {

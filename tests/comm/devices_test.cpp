@@ -37,8 +37,8 @@ TEST(Devices, more_devices_than_cores_share) {
 }
 
 TEST(Devices, options_hold_for_every_device) {
-  const Devices devices = local_devices(
-      "cpu:2", {.memory = Bytes{77}, .threads = 3, .pin = false});
+  const Devices devices =
+      local_devices("cpu:2", {.memory = Bytes{77}, .threads = 3, .pin = false});
   for (const Device& device : devices) {
     EXPECT_EQ(device.memory, Bytes{77});
     EXPECT_EQ(device.threads, 3);

@@ -49,9 +49,8 @@ TEST(InProcess, tags_and_senders_are_told_apart) {
 
 TEST(InProcess, a_rank_waits_for_what_is_on_its_way) {
   InProcessHub hub(2, Seconds{60});
-  const std::jthread sender([&] {
-    hub.connect({0})->send({1}, kTag, {torch::tensor(7)});
-  });
+  const std::jthread sender(
+      [&] { hub.connect({0})->send({1}, kTag, {torch::tensor(7)}); });
   EXPECT_EQ(hub.connect({1})->receive({0}, kTag)[0].item<int>(), 7);
 }
 

@@ -36,8 +36,8 @@ TEST(Evaluate, a_merged_file_is_judged_as_the_pipeline_judged_it) {
   const Evaluation expected = trainer.evaluate(data);
   const TemporaryFolder folder;
   save_safetensors(trainer.merged(), folder / "m.safetensors");
-  const Judgement judged = judge_file(
-      model, folder / "m.safetensors", data, cross_entropy, 10);
+  const Judgement judged =
+      judge_file(model, folder / "m.safetensors", data, cross_entropy, 10);
   EXPECT_NEAR(judged.loss, expected.loss, 1e-6);
   EXPECT_EQ(judged.accuracy, expected.accuracy);
   EXPECT_EQ(judged.samples, 25);

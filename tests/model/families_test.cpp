@@ -25,8 +25,7 @@ TEST(Families, each_makes_a_network_that_answers) {
   for (const Family& family : families()) {
     const Model model = make_model(family.name, options_for(family.name));
     EXPECT_EQ(model.name(), family.name);
-    const at::Tensor result =
-        model.build()->forward(input_for(family.name));
+    const at::Tensor result = model.build()->forward(input_for(family.name));
     const std::vector<std::int64_t> expected =
         family.name == "gpt" ? std::vector<std::int64_t>{5, 6, 9}
                              : std::vector<std::int64_t>{5, 3};

@@ -17,10 +17,10 @@ TEST(Loss, parts_of_any_size_add_up_to_the_loss_of_the_batch) {
   double sum = 0;
   std::int64_t count = 0;
   for (const auto& [start, size] : {std::pair{0, 3}, {3, 6}, {9, 1}}) {
-    sum += cross_entropy
-               .sum(scores.narrow(0, start, size),
-                    targets.narrow(0, start, size))
-               .item<double>();
+    sum +=
+        cross_entropy
+            .sum(scores.narrow(0, start, size), targets.narrow(0, start, size))
+            .item<double>();
     count += cross_entropy.count(targets.narrow(0, start, size));
   }
   EXPECT_NEAR(sum / static_cast<double>(count), whole, 1e-12);

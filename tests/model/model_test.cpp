@@ -64,14 +64,13 @@ TEST(Model, the_whole_network_is_an_ordinary_torch_module) {
 }
 
 TEST(Model, an_existing_sequential_becomes_a_model_and_keeps_its_weights) {
-  torch::nn::Sequential network(torch::nn::Linear(4, 8),
-                                torch::nn::Tanh(),
-                                torch::nn::Linear(8, 2));
+  torch::nn::Sequential network(
+      torch::nn::Linear(4, 8), torch::nn::Tanh(), torch::nn::Linear(8, 2));
   const Model model = Model::from(network);
   EXPECT_EQ(model.layer_names(), (std::vector<std::string>{"0", "1", "2"}));
   const at::Tensor inputs = torch::randn({5, 4});
-  EXPECT_TRUE(torch::equal(model.build()->forward(inputs),
-                           network->forward(inputs)));
+  EXPECT_TRUE(
+      torch::equal(model.build()->forward(inputs), network->forward(inputs)));
   const auto state = map_of(model.build()->state());
   for (const auto& parameter : network->named_parameters()) {
     EXPECT_TRUE(torch::equal(state.at(parameter.key()), parameter.value()));
@@ -101,8 +100,7 @@ TEST(Model, layers_may_take_and_make_several_tensors) {
   model.add<Join>("last").reads({"split:2", "split:0"});
   const at::Tensor result =
       model.build()->forward(torch::tensor({{1, 2, 3, 4}}));
-  EXPECT_TRUE(torch::equal(
-      result, torch::tensor({{3, 4, 1, 2, 5, 6, 3, 4}})));
+  EXPECT_TRUE(torch::equal(result, torch::tensor({{3, 4, 1, 2, 5, 6, 3, 4}})));
 }
 
 TEST(Model, a_shared_parameter_is_one_parameter) {
@@ -129,8 +127,7 @@ TEST(Model, a_shared_parameter_is_one_parameter) {
   const auto part = model.build(1, 2);
   ASSERT_EQ(part->remote_ties().size(), 1u);
   EXPECT_EQ(part->remote_ties()[0].name, "a.weight");
-  EXPECT_TRUE(
-      torch::equal(part->remote_ties()[0].local, state.at("a.weight")));
+  EXPECT_TRUE(torch::equal(part->remote_ties()[0].local, state.at("a.weight")));
   EXPECT_EQ(part->trained_parameters().size(), 1u);
 }
 

@@ -51,13 +51,13 @@ TEST(Profiler, layers_of_the_same_kind_are_measured_once) {
 }
 
 TEST(Profiler, a_skip_counts_at_every_cut_it_crosses) {
-  const Model model = resnet(
-      {.input = {1, 4, 4}, .outputs = 2, .width = 2, .depth = 1});
-  const Profile found = profile(model,
-                                {torch::randn({3, 1, 4, 4}),
-                                 torch::randint(2, {3})},
-                                cross_entropy,
-                                two_devices().front());
+  const Model model =
+      resnet({.input = {1, 4, 4}, .outputs = 2, .width = 2, .depth = 1});
+  const Profile found =
+      profile(model,
+              {torch::randn({3, 1, 4, 4}), torch::randint(2, {3})},
+              cross_entropy,
+              two_devices().front());
   const std::int64_t image = 4 * 3 * 2 * 4 * 4;
   EXPECT_EQ(found.layers[0].crossing.value, image);      // behind the stem
   EXPECT_EQ(found.layers[1].crossing.value, 2 * image);  // inside the block

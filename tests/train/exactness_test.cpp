@@ -42,32 +42,47 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> kCases{
       {"mlp",
        [] {
-         return mlp({.input = {1, 8, 8}, .outputs = 4, .width = 24,
-                     .depth = 3, .dropout = 0.2, .seed = 7});
+         return mlp({.input = {1, 8, 8},
+                     .outputs = 4,
+                     .width = 24,
+                     .depth = 3,
+                     .dropout = 0.2,
+                     .seed = 7});
        },
        images},
       {"convnet",
        [] {
-         return convnet({.input = {1, 8, 8}, .outputs = 4, .width = 4,
-                         .dropout = 0.3, .seed = 7});
+         return convnet({.input = {1, 8, 8},
+                         .outputs = 4,
+                         .width = 4,
+                         .dropout = 0.3,
+                         .seed = 7});
        },
        images},
       {"resnet",
        [] {
-         return resnet({.input = {1, 8, 8}, .outputs = 4, .width = 4,
-                        .depth = 2, .seed = 7});
+         return resnet({.input = {1, 8, 8},
+                        .outputs = 4,
+                        .width = 4,
+                        .depth = 2,
+                        .seed = 7});
        },
        images},
       {"gpt",
        [] {
-         return gpt({.width = 16, .depth = 2, .heads = 2, .context = 12,
-                     .vocabulary = 17, .dropout = 0.1, .seed = 7});
+         return gpt({.width = 16,
+                     .depth = 2,
+                     .heads = 2,
+                     .context = 12,
+                     .vocabulary = 17,
+                     .dropout = 0.1,
+                     .seed = 7});
        },
        tokens},
       {"regression",
        [] {
-         return mlp({.input = {6}, .outputs = 2, .width = 16, .depth = 2,
-                     .seed = 7});
+         return mlp(
+             {.input = {6}, .outputs = 2, .width = 16, .depth = 2, .seed = 7});
        },
        numbers,
        mean_squared_error},
@@ -121,14 +136,12 @@ TEST_P(Exactness, every_loss_and_weight_has_the_bits_of_one_device) {
       plain_run(model, batches, kMicrobatches, options);
 
   for (const std::vector<int>& sizes : cuts_of(model.size(), stages)) {
-    Trainer trainer(model,
-                    plan_of(model,
-                            sizes,
-                            std::string(schedule.name),
-                            kMicrobatches,
-                            kBatch),
-                    test_devices(sizes.size()),
-                    options);
+    Trainer trainer(
+        model,
+        plan_of(
+            model, sizes, std::string(schedule.name), kMicrobatches, kBatch),
+        test_devices(sizes.size()),
+        options);
     for (int step = 0; step < kSteps; ++step) {
       ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step])
           << "step " << step << ", " << testing::PrintToString(sizes);
@@ -137,17 +150,17 @@ TEST_P(Exactness, every_loss_and_weight_has_the_bits_of_one_device) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Networks,
-    Exactness,
-    testing::Combine(testing::Range<size_t>(0, 5),
-                     testing::Range(1, 5),
-                     testing::ValuesIn(kSchedules)),
-    [](const auto& test) {
-      return cases()[std::get<0>(test.param)].name + "_" +
-             std::to_string(std::get<1>(test.param)) + "_stages_" +
-             std::string(std::get<2>(test.param).name);
-    });
+INSTANTIATE_TEST_SUITE_P(Networks,
+                         Exactness,
+                         testing::Combine(testing::Range<size_t>(0, 5),
+                                          testing::Range(1, 5),
+                                          testing::ValuesIn(kSchedules)),
+                         [](const auto& test) {
+                           return cases()[std::get<0>(test.param)].name + "_" +
+                                  std::to_string(std::get<1>(test.param)) +
+                                  "_stages_" +
+                                  std::string(std::get<2>(test.param).name);
+                         });
 
 TEST(Exactness, a_cut_may_fall_between_any_two_layers_of_a_transformer) {
   const Case& network = cases()[3];

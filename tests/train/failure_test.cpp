@@ -82,19 +82,15 @@ TEST_P(Failure, the_error_names_stage_layer_microbatch_and_action) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Where,
-                         Failure,
-                         testing::Bool(),
-                         [](const auto& test) {
-                           return test.param ? "backward" : "forward";
-                         });
+INSTANTIATE_TEST_SUITE_P(Where, Failure, testing::Bool(), [](const auto& test) {
+  return test.param ? "backward" : "forward";
+});
 
 TEST(Failure, a_layer_that_cannot_be_built_is_named) {
   Model model("broken");
   model.add<torch::nn::Linear>("fine", 4, 4);
-  model.add("broken", []() -> Layer {
-    throw std::runtime_error("no such file");
-  });
+  model.add("broken",
+            []() -> Layer { throw std::runtime_error("no such file"); });
   try {
     const Trainer trainer(
         model, plan_of(model, {1, 1}, "1f1b", 2, 4), test_devices(2), {});
@@ -124,11 +120,9 @@ TEST(Failure, a_plan_for_another_model_is_refused) {
   Plan plan = plan_of(model, {1, 1, 2, 1}, "1f1b", 2, 8);
   std::swap(plan.stages[0], plan.stages[1]);
   EXPECT_THROW(Trainer(model, plan, test_devices(4), {}), Error);
-  EXPECT_THROW(Trainer(model,
-                       plan_of(model, {2, 3}, "1f1b", 2, 8),
-                       test_devices(1),
-                       {}),
-               Error);
+  EXPECT_THROW(
+      Trainer(model, plan_of(model, {2, 3}, "1f1b", 2, 8), test_devices(1), {}),
+      Error);
 }
 
 }  // namespace

@@ -16,11 +16,10 @@ TEST(Memory, with_eight_stages_a_device_never_held_more_than_its_stage) {
     model.add<torch::nn::Linear>(
         "layer." + std::to_string(layer), kWidth, kWidth);
   }
-  const Trainer trainer(
-      model,
-      plan_of(model, std::vector<int>(8, 1), "1f1b", 8, 8),
-      test_devices(8),
-      {.optimizer = Sgd{.momentum = 0}});
+  const Trainer trainer(model,
+                        plan_of(model, std::vector<int>(8, 1), "1f1b", 8, 8),
+                        test_devices(8),
+                        {.optimizer = Sgd{.momentum = 0}});
   for (const Bytes peak : trainer.peak_memory()) {
     EXPECT_GE(peak.value, kLayerBytes);
     EXPECT_LT(peak.value, 1.1 * kLayerBytes);

@@ -43,8 +43,7 @@ TEST(Optimizer, adamw_does_what_libtorch_s_adamw_does) {
   Pair pair = equal_parameters();
   torch::optim::AdamW reference(
       pair.theirs, torch::optim::AdamWOptions(0.01).weight_decay(0.1));
-  const auto optimizer =
-      make_optimizer(AdamW{.weight_decay = 0.1}, pair.ours);
+  const auto optimizer = make_optimizer(AdamW{.weight_decay = 0.1}, pair.ours);
   expect_close_to(reference, *optimizer, pair, 0.01);
 }
 
@@ -61,8 +60,7 @@ TEST(Optimizer, sgd_does_what_libtorch_s_sgd_does) {
 }
 
 TEST(Optimizer, a_parameter_without_gradient_is_left_alone) {
-  for (const OptimizerKind& kind :
-       std::vector<OptimizerKind>{AdamW{}, Sgd{}}) {
+  for (const OptimizerKind& kind : std::vector<OptimizerKind>{AdamW{}, Sgd{}}) {
     at::Tensor moved = torch::ones({3}).requires_grad_();
     at::Tensor still = torch::ones({3}).requires_grad_();
     const auto optimizer = make_optimizer(kind, {moved, still});

@@ -33,11 +33,11 @@ const TensorDataset& clusters(Split split) {
     torch::manual_seed(seed);
     const at::Tensor labels = torch::randint(3, {samples});
     const at::Tensor centres = torch::eye(3) * 4;
-    return TensorDataset(centres.index_select(0, labels) +
-                             torch::randn({samples, 3}),
-                         labels,
-                         3,
-                         "three clusters");
+    return TensorDataset(
+        centres.index_select(0, labels) + torch::randn({samples, 3}),
+        labels,
+        3,
+        "three clusters");
   };
   static const TensorDataset kTrain = make(1, 203);
   static const TensorDataset kTest = make(2, 97);
@@ -59,12 +59,10 @@ TEST(Trainer, fit_learns_and_tells_what_it_does) {
                   test_devices(2),
                   {.learning_rate = {.peak = 1e-2}, .clip = 1});
   Recorder recorder;
-  const FitResult result =
-      trainer.fit(clusters(Split::train),
-                  {.epochs = 3,
-                   .test = &clusters(Split::test),
-                   .evaluate_every = 1},
-                  recorder);
+  const FitResult result = trainer.fit(
+      clusters(Split::train),
+      {.epochs = 3, .test = &clusters(Split::test), .evaluate_every = 1},
+      recorder);
   EXPECT_EQ(result.steps, 33);  // 203 samples: ten batches of 20, one of 3
   const auto steps = recorder.all<StepDone>();
   ASSERT_EQ(steps.size(), 33u);
