@@ -51,11 +51,11 @@ int count_of(const std::string& use) {
 // The cores of device `index` of `count`: consecutive runs of equal length;
 // one core each, in turn, where there are fewer cores than devices.
 std::vector<int> share_of(const std::vector<int>& cores, int index, int count) {
-  const int total = static_cast<int>(cores.size());
+  const std::ptrdiff_t total = std::ssize(cores);
   if (total < count) {
     return {cores[index % total]};
   }
-  const int each = total / count;
+  const std::ptrdiff_t each = total / count;
   return {cores.begin() + index * each, cores.begin() + (index + 1) * each};
 }
 
@@ -97,7 +97,7 @@ Machine this_machine() {
   machine.memory = {static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) *
                     sysconf(_SC_PAGE_SIZE)};
   machine.libtorch = TORCH_VERSION;
-  machine.gpus = static_cast<int>(torch::cuda::device_count());
+  machine.gpus = static_cast<unsigned char>(torch::cuda::device_count());
   machine.processor = "unknown processor";
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {

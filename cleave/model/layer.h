@@ -89,9 +89,9 @@ Values call(Impl& impl, const Values& inputs) {
 }
 
 template <class Output>
-constexpr int kOutputs = 1;
+inline constexpr int kOutputs = 1;
 template <class... Tensors>
-constexpr int kOutputs<std::tuple<Tensors...>> = sizeof...(Tensors);
+inline constexpr int kOutputs<std::tuple<Tensors...>> = sizeof...(Tensors);
 
 template <class Impl, size_t... I>
 constexpr int outputs(std::index_sequence<I...>) {

@@ -33,7 +33,7 @@ void forget_parameter(torch::nn::Module& module, const std::string& path) {
 
 // Makes `use` the same parameter as `owner`: one memory, and all gradients of
 // `use` go where those of `owner` go, in autograd's own order.
-void link_parameter(at::Tensor use, const at::Tensor& owner) {
+void link_parameter(const at::Tensor& use, const at::Tensor& owner) {
   const bool trained = owner.requires_grad();
   use.requires_grad_(false);
   use.set_data(owner.data());
@@ -171,7 +171,7 @@ Values Network::forward(Values inputs, const std::optional<Moment>& moment) {
     std::erase_if(live, [&](const auto& entry) {
       return wiring_.is_dead(entry.first, index + 1);
     });
-    Values outputs = run_layer(index, std::move(arguments), moment);
+    Values outputs = run_layer(index, arguments, moment);
     for (size_t i = 0; i < outputs.size(); ++i) {
       live[{index, static_cast<int>(i)}] = std::move(outputs[i]);
     }
@@ -189,7 +189,7 @@ at::Tensor Network::forward(const at::Tensor& input,
 }
 
 Values Network::run_layer(int index,
-                          Values inputs,
+                          const Values& inputs,
                           const std::optional<Moment>& moment) {
   const NamedLayer& named = layers_[index - first_];
   std::optional<RandomStream> stream;

@@ -64,7 +64,9 @@ class Network : public torch::nn::Module {
                  std::shared_ptr<torch::nn::Module> module);
   void tie_parameters(const Model& model);
   at::Tensor parameter_of(const ParameterUse& use) const;
-  Values run_layer(int index, Values inputs, const std::optional<Moment>&);
+  Values run_layer(int index,
+                   const Values& inputs,
+                   const std::optional<Moment>& moment);
 
   int first_;
   Wiring wiring_;

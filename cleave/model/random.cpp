@@ -18,6 +18,7 @@ constexpr c10::DispatchKey kStreamKey =
     c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 at::Generator*& current_generator() {
+  // NOLINTNEXTLINE: what a thread draws from has to be known to the thread.
   thread_local at::Generator* generator = nullptr;
   return generator;
 }

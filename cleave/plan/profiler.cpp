@@ -35,7 +35,7 @@ Seconds since(Clock::time_point start) {
 }
 
 Seconds median_of(std::vector<Timing>& timings, Seconds Timing::*part) {
-  const auto middle = timings.begin() + timings.size() / 2;
+  const auto middle = timings.begin() + std::ssize(timings) / 2;
   std::nth_element(
       timings.begin(),
       middle,

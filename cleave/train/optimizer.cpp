@@ -21,9 +21,10 @@ struct AdamWEntry {
 
 class AdamWOptimizer : public Optimizer {
  public:
-  AdamWOptimizer(const AdamW& options, std::vector<at::Tensor> parameters)
+  AdamWOptimizer(const AdamW& options,
+                 const std::vector<at::Tensor>& parameters)
       : options_(options) {
-    for (at::Tensor& parameter : parameters) {
+    for (const at::Tensor& parameter : parameters) {
       entries_[parameter.scalar_type()].push_back({parameter,
                                                    at::zeros_like(parameter),
                                                    at::zeros_like(parameter),
@@ -84,9 +85,9 @@ struct SgdEntry {
 
 class SgdOptimizer : public Optimizer {
  public:
-  SgdOptimizer(const Sgd& options, std::vector<at::Tensor> parameters)
+  SgdOptimizer(const Sgd& options, const std::vector<at::Tensor>& parameters)
       : options_(options) {
-    for (at::Tensor& parameter : parameters) {
+    for (const at::Tensor& parameter : parameters) {
       entries_[parameter.scalar_type()].push_back(
           {parameter,
            options.momentum != 0 ? at::empty_like(parameter) : at::Tensor()});
@@ -148,13 +149,12 @@ int state_copies(const OptimizerKind& kind) {
   return 2;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerKind& kind,
-                                          std::vector<at::Tensor> parameters) {
+std::unique_ptr<Optimizer> make_optimizer(
+    const OptimizerKind& kind, const std::vector<at::Tensor>& parameters) {
   if (const Sgd* sgd = std::get_if<Sgd>(&kind)) {
-    return std::make_unique<SgdOptimizer>(*sgd, std::move(parameters));
+    return std::make_unique<SgdOptimizer>(*sgd, parameters);
   }
-  return std::make_unique<AdamWOptimizer>(std::get<AdamW>(kind),
-                                          std::move(parameters));
+  return std::make_unique<AdamWOptimizer>(std::get<AdamW>(kind), parameters);
 }
 
 }  // namespace cleave

@@ -39,7 +39,7 @@ class Optimizer {
 };
 
 // The parameters must be CPU leaf tensors; they are shared, not copied.
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerKind& kind,
-                                          std::vector<at::Tensor> parameters);
+std::unique_ptr<Optimizer> make_optimizer(
+    const OptimizerKind& kind, const std::vector<at::Tensor>& parameters);
 
 }  // namespace cleave

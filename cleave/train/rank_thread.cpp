@@ -16,7 +16,7 @@ RankThread::~RankThread() {
 }
 
 std::future<void> RankThread::build(
-    std::function<std::unique_ptr<RankTrainer>()> make) {
+    const std::function<std::unique_ptr<RankTrainer>()>& make) {
   return submit<void>(
       [make](std::unique_ptr<RankTrainer>& trainer) { trainer = make(); });
 }

@@ -28,7 +28,8 @@ class RankThread {
   ~RankThread();
 
   // Builds the trainer that later tasks use.
-  std::future<void> build(std::function<std::unique_ptr<RankTrainer>()> make);
+  std::future<void> build(
+      const std::function<std::unique_ptr<RankTrainer>()>& make);
 
   // Asks the trainer something. REQUIRES: build() was called before.
   template <class Result>

@@ -177,7 +177,7 @@ at::Tensor RankTrainer::global_norm(const at::Tensor& own_norms) {
     norms.push_back(transport_->receive({rank}, norms_tag).at(0));
   }
   const at::Tensor all = at::cat(norms);
-  const at::Tensor norm = all.numel() == 1 ? all[0] : all.norm(2.0);
+  at::Tensor norm = all.numel() == 1 ? all[0] : all.norm(2.0);
   for (int rank = 1; rank < transport_->ranks(); ++rank) {
     transport_->send({rank}, global_tag, {norm});
   }

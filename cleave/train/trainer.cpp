@@ -25,7 +25,7 @@ Seconds median(std::vector<Seconds> durations) {
   if (durations.empty()) {
     return {};
   }
-  const auto middle = durations.begin() + durations.size() / 2;
+  const auto middle = durations.begin() + std::ssize(durations) / 2;
   std::nth_element(durations.begin(), middle, durations.end());
   return *middle;
 }
@@ -80,6 +80,7 @@ std::vector<std::future<Result>> Trainer::ask_all(
     fail("the trainer stopped at an earlier error", "Make a new one to go on.");
   }
   std::vector<std::future<Result>> futures;
+  futures.reserve(ranks_.size());
   for (const auto& rank : ranks_) {
     futures.push_back(rank->template ask<Result>(question));
   }
@@ -97,6 +98,7 @@ std::vector<Result> Trainer::answers(std::vector<std::future<Result>> futures) {
     std::rethrow_exception(hub_.failure());
   }
   std::vector<Result> results;
+  results.reserve(futures.size());
   for (std::future<Result>& future : futures) {
     results.push_back(future.get());
   }

@@ -249,10 +249,10 @@ TEST(PlanJson, damage_is_an_error_that_names_source_and_key) {
 TEST(PlanJson, text_that_is_no_object_is_refused) {
   EXPECT_EQ(error_of([] { parse_plan("[1, 2]", "p"); }),
             "p is [1,2]. It must be an object in braces.");
-  EXPECT_EQ(error_of([] { parse_plan("", "p"); }),
-            "p is not JSON: parse error at line 1, column 1: syntax error "
-            "while parsing value - unexpected end of input; expected '[', '{', "
-            "or a literal. Check the commas, quotes and brackets there.");
+  EXPECT_NE(error_of([] {
+              parse_plan("", "p");
+            }).find("p is not JSON: parse error at line 1"),
+            std::string::npos);
   std::string cut_off = kText;
   cut_off.resize(cut_off.size() / 2);
   EXPECT_NE(error_of([&] { parse_plan(cut_off, "p"); }).find("p is not JSON"),
