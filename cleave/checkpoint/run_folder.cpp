@@ -28,7 +28,7 @@ void RunFolder::check_free(const fs::path& path, bool overwrite) {
 
 RunFolder RunFolder::create(const fs::path& path, bool overwrite) {
   check_free(path, overwrite);
-  const RunFolder run(path);
+  RunFolder run(path);
   std::error_code problem;
   fs::create_directories(path, problem);
   if (problem) {

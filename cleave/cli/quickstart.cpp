@@ -3,6 +3,7 @@
 
 #include <iomanip>
 #include <iostream>
+#include <sstream>
 #include <thread>
 
 #include "cleave/checkpoint/safetensors.h"
@@ -131,8 +132,9 @@ void compare(const std::filesystem::path& file,
   std::int64_t values = 0;
   for (const auto& [name, tensor] : expected) {
     if (!found.contains(name) || !torch::equal(found.at(name), tensor)) {
-      fail("the merged file differs from " + whose + " in " + name,
-           "This must not happen: please report it.");
+      std::ostringstream what;
+      what << "the merged file differs from " << whose << " in " << name;
+      fail(what.str(), "This must not happen: please report it.");
     }
     values += tensor.numel();
   }

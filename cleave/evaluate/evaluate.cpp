@@ -16,7 +16,7 @@ namespace {
 std::shared_ptr<Network> load_network(const Model& model,
                                       const std::filesystem::path& weights) {
   const LoadedTensors loaded = load_safetensors(weights);
-  const std::shared_ptr<Network> network = model.build();
+  std::shared_ptr<Network> network = model.build();
   try {
     network->load_state({loaded.tensors.begin(), loaded.tensors.end()});
   } catch (const Error& error) {

@@ -81,6 +81,7 @@ std::vector<Value> Wiring::resolve(
     return {{layer, output}};
   }
   std::vector<Value> all;
+  all.reserve(count);
   for (int index = 0; index < count; ++index) {
     all.push_back({layer, index});
   }
