@@ -35,10 +35,7 @@ asan: setup
 	cmake --build --preset asan -j $(JOBS)
 	ASAN_OPTIONS=detect_leaks=0 ctest --preset asan -j $(JOBS)
 
-bench:
-	./setup.sh bench
-	cmake --preset bench
-	cmake --build --preset bench -j $(JOBS)
+bench: build
 	bench/run
 
 sources = $(shell git ls-files --cached --others --exclude-standard \
