@@ -13,7 +13,7 @@
 #include <system_error>
 #include <unordered_map>
 
-#include "cleave/checkpoint/atomic_file.h"
+#include "cleave/atomic_file.h"
 #include "cleave/checkpoint/safetensors_json.h"
 #include "cleave/error.h"
 

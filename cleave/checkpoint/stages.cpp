@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "cleave/checkpoint/atomic_file.h"
+#include "cleave/atomic_file.h"
 #include "cleave/error.h"
 
 namespace cleave {

@@ -1,7 +1,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cleave/checkpoint/stages.h"
 #include "cleave/cli/run.h"
 #include "cleave/cli/verbs.h"
 
@@ -19,9 +18,11 @@ void merge_stages(const MergeArguments& arguments) {
   const std::filesystem::path file =
       arguments.output.empty() ? folder.model()
                                : std::filesystem::path(arguments.output);
-  merge_run(folder, file);
-  const SavedStages saved = load_stages(folder.stages());
-  const size_t tensors = merge(saved).size();
+  const SavedStages saved = merge_run(folder, file);
+  size_t tensors = 0;
+  for (const TensorMap& stage : saved.stages) {
+    tensors += stage.size();
+  }
   const Bytes size{static_cast<std::int64_t>(std::filesystem::file_size(file))};
   if (arguments.json) {
     const nlohmann::ordered_json report{{"file", file.string()},

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <iostream>
 
-#include "cleave/checkpoint/atomic_file.h"
+#include "cleave/atomic_file.h"
 #include "cleave/cli/assemble.h"
 #include "cleave/cli/show_plan.h"
 #include "cleave/cli/verbs.h"

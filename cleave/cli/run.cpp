@@ -4,8 +4,7 @@
 
 #include <iostream>
 
-#include "cleave/checkpoint/atomic_file.h"
-#include "cleave/checkpoint/stages.h"
+#include "cleave/atomic_file.h"
 #include "cleave/cli/interrupt.h"
 #include "cleave/cli/show_plan.h"
 #include "cleave/cli/terminal.h"
@@ -60,20 +59,35 @@ FitResult train_run(const Run& run,
   return result;
 }
 
-std::filesystem::path merge_run(const RunFolder& folder,
-                                const std::filesystem::path& file) {
-  const TensorMap merged = merge(load_stages(folder.stages()));
+SavedStages merge_run(const RunFolder& folder,
+                      const std::filesystem::path& file) {
+  SavedStages saved = load_stages(folder.stages());
+  const TensorMap merged = merge(saved);
   save_safetensors(merged, file);
-  const LoadedTensors back = load_safetensors(file);
-  const std::map<std::string, at::Tensor> found(back.tensors.begin(),
-                                                back.tensors.end());
-  for (const auto& [name, tensor] : merged) {
-    if (!found.contains(name) || !torch::equal(found.at(name), tensor)) {
-      fail(file.string() + " does not hold what was written to it",
-           "Check the disk, and merge again.");
+  check_same_bits(file, merged, "the saved stages");
+  return saved;
+}
+
+void check_same_bits(const std::filesystem::path& file,
+                     const TensorMap& expected,
+                     const std::string& whose) {
+  const LoadedTensors loaded = load_safetensors(file);
+  std::map<std::string, at::Tensor> found(loaded.tensors.begin(),
+                                          loaded.tensors.end());
+  std::string different;
+  for (const auto& [name, tensor] : expected) {
+    const auto entry = found.extract(name);
+    if (!entry || !torch::equal(entry.mapped(), tensor)) {
+      different = name;
     }
   }
-  return file;
+  if (!found.empty()) {
+    different = found.begin()->first;
+  }
+  if (!different.empty()) {
+    fail(file.string() + " differs from " + whose + " in " + different,
+         "Check the disk, and merge again; if that does not help, report it.");
+  }
 }
 
 }  // namespace cleave

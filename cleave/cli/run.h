@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cleave/checkpoint/run_folder.h"
+#include "cleave/checkpoint/stages.h"
 #include "cleave/cli/assemble.h"
 
 namespace cleave {
@@ -27,9 +28,15 @@ FitResult train_run(const Run& run,
                     Trainer& trainer,
                     bool quiet);
 
-// Joins the saved stages of a run into one file and reads it back. Returns the
-// file; throws Error unless it holds the stages' bits.
-std::filesystem::path merge_run(const RunFolder& folder,
-                                const std::filesystem::path& file);
+// Joins the saved stages of a run into one file, and checks it. Returns what
+// was joined.
+SavedStages merge_run(const RunFolder& folder,
+                      const std::filesystem::path& file);
+
+// Throws Error unless the file holds exactly these tensors, bit for bit.
+// `whose` names them in the error.
+void check_same_bits(const std::filesystem::path& file,
+                     const TensorMap& expected,
+                     const std::string& whose);
 
 }  // namespace cleave

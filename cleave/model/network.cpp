@@ -131,6 +131,7 @@ void Network::tie_parameters(const Model& model) {
         check_same_shape(tie, *value, user.name, local);
         const torch::NoGradGuard no_grad;
         local.copy_(*value);
+        local.requires_grad_(value->requires_grad());
         remote_ties_.push_back({tie.name, local});
         forget_parameter(*user.layer.module, use.parameter);
       }

@@ -97,14 +97,6 @@ void check_input(const Profile& profile,
                request);
 }
 
-int microbatches_for(int stages, const PlanRequest& request) {
-  if (request.microbatches > 0) {
-    return request.microbatches;
-  }
-  const std::int64_t wanted = std::int64_t{kMicrobatchesPerStage} * stages;
-  return static_cast<int>(std::min(wanted, request.batch));
-}
-
 // The profile for microbatches of the plan's size. Where they differ by a
 // sample, a step takes the time of the mean, and memory must hold the largest.
 Profile rescaled(const Profile& profile, std::int64_t batch, int microbatches) {
@@ -287,6 +279,14 @@ std::string at_least(Bytes bytes) {
 }
 
 }  // namespace
+
+int microbatches_for(int stages, const PlanRequest& request) {
+  if (request.microbatches > 0) {
+    return request.microbatches;
+  }
+  const std::int64_t wanted = std::int64_t{kMicrobatchesPerStage} * stages;
+  return static_cast<int>(std::min(wanted, request.batch));
+}
 
 Plan make_plan(const Profile& profile,
                const std::vector<DeviceSpec>& devices,

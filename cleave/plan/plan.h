@@ -56,6 +56,9 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
+// What the request asks for, or what it leaves to the planner.
+int microbatches_for(int stages, const PlanRequest& request);
+
 // Cuts the profiled model over the devices, in their order: stages take the
 // first of them. Where the profile's microbatch has another number of samples
 // than the plan's, costs are taken to grow with the samples. All predicted

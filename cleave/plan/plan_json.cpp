@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <climits>
 
+#include "cleave/atomic_file.h"
 #include "cleave/plan/json_fields.h"
 #include "cleave/plan/plan.h"
-#include "cleave/plan/text_file.h"
 
 namespace cleave {
 namespace {
@@ -73,11 +73,11 @@ Plan parse_plan(const std::string& json, const std::string& source) {
 }
 
 void save_plan(const Plan& plan, const std::filesystem::path& file) {
-  write_text(file, to_json(plan));
+  write_file_atomically(file, to_json(plan));
 }
 
 Plan load_plan(const std::filesystem::path& file) {
-  return parse_plan(read_text(file), file.string());
+  return parse_plan(read_file(file), file.string());
 }
 
 }  // namespace cleave

@@ -1,8 +1,8 @@
 #include <climits>
 
+#include "cleave/atomic_file.h"
 #include "cleave/plan/json_fields.h"
 #include "cleave/plan/profile.h"
-#include "cleave/plan/text_file.h"
 
 namespace cleave {
 namespace {
@@ -65,11 +65,11 @@ Profile parse_profile(const std::string& json, const std::string& source) {
 }
 
 void save_profile(const Profile& profile, const std::filesystem::path& file) {
-  write_text(file, to_json(profile));
+  write_file_atomically(file, to_json(profile));
 }
 
 Profile load_profile(const std::filesystem::path& file) {
-  return parse_profile(read_text(file), file.string());
+  return parse_profile(read_file(file), file.string());
 }
 
 }  // namespace cleave

@@ -244,12 +244,9 @@ Plan plan(const Model& model,
           const Batch& sample,
           const Loss& loss,
           PlanRequest request) {
-  if (request.microbatches == 0) {
-    const int stages =
-        request.stages > 0 ? request.stages : static_cast<int>(devices.size());
-    request.microbatches = static_cast<int>(
-        std::min<std::int64_t>(4 * std::int64_t{stages}, request.batch));
-  }
+  request.microbatches = microbatches_for(
+      request.stages > 0 ? request.stages : static_cast<int>(devices.size()),
+      request);
   const std::int64_t size = std::min(
       (request.batch + request.microbatches - 1) / request.microbatches,
       sample.inputs.size(0));

@@ -149,8 +149,10 @@ void Executor::backward(Microbatch microbatch) {
   for (const TieLink& tie : ties_) {
     if (tie.later) {
       const Tag tag{Channel::tied_gradient, tie.index, microbatch};
-      stage_.add_tied_gradient(tie.parameter,
-                               transport_.receive(*tie.later, tag).at(0));
+      const at::Tensor gradient = transport_.receive(*tie.later, tag).at(0);
+      if (gradient.defined()) {
+        stage_.add_tied_gradient(tie.parameter, gradient);
+      }
     }
   }
   const Values gradients =

@@ -45,7 +45,7 @@ struct TieLink {
 // Runs one rank's row of a schedule on its stage. Used by one thread.
 class Executor {
  public:
-  // Rank r runs stage r of `stages`. Borrows both, which must outlive it.
+  // Rank r runs stage r. Borrows stage and transport, which must outlive it.
   Executor(Stage& stage, Transport& transport, std::vector<TieLink> ties);
 
   // Does what the row says, in order. Training: forwards keep what backwards

@@ -89,6 +89,9 @@ std::vector<TieLink> RankTrainer::find_ties(const Model& model,
         link.parameter = remote.local;
       }
     }
+    if (!link.parameter.defined() || !link.parameter.requires_grad()) {
+      continue;  // frozen: every stage has its value, and nothing changes it
+    }
     if (here != holders.begin()) {
       link.earlier = Rank{*(here - 1)};
     }

@@ -6,7 +6,7 @@
 
 #include "cleave/checkpoint/safetensors.h"
 #include "cleave/error.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace cleave {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cleave/error.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace cleave {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "cleave/checkpoint/run_folder.h"
 #include "cleave/error.h"
-#include "temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace cleave {
 namespace {

@@ -25,14 +25,7 @@ Indices first(std::int64_t count) {
   return indices;
 }
 
-bool installed() {
-  return std::filesystem::exists(kFashionMnistFolder);
-}
-
 TEST(FashionMnist, the_installed_package_is_read_whole) {
-  if (!installed()) {
-    GTEST_SKIP() << "needs the Debian package dataset-fashion-mnist";
-  }
   const auto train = load_fashion_mnist(Split::train);
   EXPECT_EQ(train->size(), 60'000);
   EXPECT_EQ(train->classes(), 10);
@@ -47,9 +40,6 @@ TEST(FashionMnist, the_installed_package_is_read_whole) {
 }
 
 TEST(FashionMnist, the_test_split_is_another) {
-  if (!installed()) {
-    GTEST_SKIP() << "needs the Debian package dataset-fashion-mnist";
-  }
   const auto test = load_fashion_mnist(Split::test);
   EXPECT_EQ(test->size(), 10'000);
   EXPECT_TRUE(torch::equal(test->get(first(6)).targets,

@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "checkpoint/temporary_folder.h"
 #include "cleave/checkpoint/safetensors.h"
 #include "cleave/data/synthetic.h"
 #include "cleave/error.h"
 #include "cleave/model/families.h"
 #include "cleave/train/trainer.h"
-#include "train/reference.h"
+#include "tests/temporary_folder.h"
+#include "tests/train/reference.h"
 
 namespace cleave {
 namespace {

@@ -244,6 +244,33 @@ TEST(Exactness, a_parameter_may_be_shared_by_layers_of_three_stages) {
   }
 }
 
+TEST(Exactness, a_shared_parameter_may_be_frozen) {
+  Model model("shared", 5);
+  model.add("first", [] {
+    auto linear = std::make_shared<torch::nn::LinearImpl>(6, 6);
+    linear->weight.requires_grad_(false);
+    return make_layer(linear);
+  });
+  model.add<torch::nn::Tanh>("tanh");
+  model.add<torch::nn::Linear>("second", 6, 6).shares("weight", "first.weight");
+  model.add<torch::nn::Linear>("out", 6, 2);
+  const std::vector<Batch> batches = draw_batches(cases()[4]);
+  const TrainerOptions options{.loss = mean_squared_error};
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, options);
+  for (const std::vector<int>& sizes :
+       std::vector<std::vector<int>>{{4}, {1, 3}, {2, 1, 1}}) {
+    Trainer trainer(model,
+                    plan_of(model, sizes, "1f1b", kMicrobatches, kBatch),
+                    test_devices(sizes.size()),
+                    options);
+    for (int step = 0; step < kSteps; ++step) {
+      ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step]);
+    }
+    expect_same_bits(trainer.merged(), expected.state);
+  }
+}
+
 TEST(Exactness, layers_may_change_what_they_read_in_place) {
   Model model("in_place", 5);
   model.add<torch::nn::Linear>("a", 6, 6);

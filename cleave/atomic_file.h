@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace cleave {
@@ -37,6 +38,9 @@ class AtomicFile {
   int descriptor_ = -1;
   bool committed_ = false;
 };
+
+// The whole file. Throws Error that names it where it cannot be read.
+std::string read_file(const std::filesystem::path& file);
 
 // The whole file at once.
 void write_file_atomically(const std::filesystem::path& file,

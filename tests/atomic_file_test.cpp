@@ -1,4 +1,4 @@
-#include "cleave/checkpoint/atomic_file.h"
+#include "cleave/atomic_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "cleave/error.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace cleave {
 namespace {

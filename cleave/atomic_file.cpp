@@ -1,10 +1,12 @@
-#include "cleave/checkpoint/atomic_file.h"
+#include "cleave/atomic_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -105,6 +107,17 @@ void AtomicFile::commit() {
   if (const int problem = sync_folder(folder_of(file_)); problem != 0) {
     fail_with(problem);
   }
+}
+
+std::string read_file(const std::filesystem::path& file) {
+  std::ifstream input(file, std::ios::binary);
+  std::ostringstream text;
+  text << input.rdbuf();
+  if (!input || !text) {
+    fail("cannot read " + file.string(),
+         "Check that the file exists and may be read.");
+  }
+  return text.str();
 }
 
 void write_file_atomically(const std::filesystem::path& file,
