@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over cleave/, with the options the files are built with.
 
-Called by `make lint` after a build. Parsing libtorch takes clang-tidy half a
-minute a file, so the files of a folder that need it are checked as one.
+Called by `make lint` after a build. Files are checked as they are compiled,
+several of a folder at once: parsing libtorch takes clang-tidy half a minute.
 """
 
 import concurrent.futures
@@ -15,39 +15,28 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent
-WORK = ROOT / "build" / "lint"
 
 # GCC's own options, and its precompiled header.
 UNKNOWN_TO_CLANG = r" -fpch-preprocess| -Wno-restrict| -Winvalid-pch| -include \S+cmake_pch\.hxx"
 
 
 def units():
-    """(file to check, compiler options) for every unit of work."""
+    """(file, compiler options) for every compilation of cleave/'s own code."""
     commands = json.loads((ROOT / "build" / "compile_commands.json").read_text())
-    groups = {}
     for entry in commands:
         file = pathlib.Path(entry["file"])
-        if not file.is_relative_to(ROOT / "cleave"):
+        if not (file.is_relative_to(ROOT / "cleave")
+                or file.is_relative_to(ROOT / "build" / "library")):
             continue
-        with_torch = "cmake_pch.hxx" in entry["command"]
-        command = re.sub(UNKNOWN_TO_CLANG, "", entry["command"])
-        words = shlex.split(command)
+        words = shlex.split(re.sub(UNKNOWN_TO_CLANG, "", entry["command"]))
         options = [w for w in words if w.startswith(("-I", "-D", "-std"))]
         systems = [f"-isystem{words[i + 1]}"
                    for i, w in enumerate(words) if w == "-isystem"]
-        key = str(file.parent.relative_to(ROOT)) if with_torch else str(file)
-        groups.setdefault(key, (options + systems, []))[1].append(file)
-    for key, (options, files) in groups.items():
-        if len(files) == 1:
-            yield files[0], options
-        else:
-            unit = WORK / (key.replace("/", "_") + ".cpp")
-            unit.write_text("".join(f'#include "{f}"\n' for f in sorted(files)))
-            yield unit, options
+        yield file, options + systems, "cmake_pch.hxx" in entry["command"]
 
 
 def check(unit):
-    file, options = unit
+    file, options, _ = unit
     result = subprocess.run(
         ["clang-tidy", "--quiet", f"--config-file={ROOT}/.clang-tidy",
          "--checks=-bugprone-suspicious-include",
@@ -57,9 +46,8 @@ def check(unit):
 
 
 def main():
-    WORK.mkdir(parents=True, exist_ok=True)
     failed = 0
-    work = sorted(units(), key=lambda unit: WORK not in unit[0].parents)
+    work = sorted(units(), key=lambda unit: not unit[2])  # the slow ones first
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for file, code, output in pool.map(check, work):
             if code != 0:

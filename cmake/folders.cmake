@@ -42,5 +42,6 @@ endfunction()
 # cleave_without_torch(SOURCES …): files of a TORCH folder that need no tensors
 # and compile faster without the precompiled header.
 function(cleave_without_torch)
-  set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  set_source_files_properties(${ARGN} PROPERTIES
+    SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

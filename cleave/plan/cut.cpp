@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <vector>
 
@@ -22,70 +23,96 @@ Bytes kept(const CutLayer& layer, const CutDevice& device) {
 struct Chain {
   explicit Chain(const CutProblem& problem);
 
-  // What a layer costs on the device of a stage.
-  struct Cost {
-    std::int64_t time = 0;  // picoseconds
-    std::int64_t kept = 0;  // bytes
-    std::int64_t working = 0;
+  // One device of the chain: what its stage would cost.
+  struct Stage {
+    std::vector<std::int64_t>
+        before;                 // [i]: picoseconds of the layers before i
+    std::vector<int> earliest;  // [end]: with which layer it can begin at most,
+                                // for its memory's sake; `end` when none fits
   };
 
   int layers;
-  int stages;
-  std::vector<std::vector<Cost>> costs;  // [stage][layer]
-  std::vector<std::int64_t> cut;     // [i]: before layer i; zero at the ends
-  std::vector<std::int64_t> budget;  // of every stage, in bytes
+  std::vector<Stage> stages;
+  std::vector<std::int64_t> cut;  // [i]: before layer i; zero at the ends
 };
+
+// [end]: the first layer with which a stage that ends there fits the budget.
+std::vector<int> earliest_starts(const CutProblem& problem,
+                                 const CutDevice& device) {
+  const int layers = static_cast<int>(problem.layers.size());
+  std::vector<int> earliest(layers + 1, 0);
+  if (device.memory.value == 0) {
+    return earliest;
+  }
+  Bytes sum;
+  std::deque<int> largest;  // by working memory, falling; the first is the most
+  int first = 0;
+  for (int end = 1; end <= layers; ++end) {
+    const CutLayer& layer = problem.layers[end - 1];
+    sum += kept(layer, device);
+    while (!largest.empty() &&
+           problem.layers[largest.back()].working <= layer.working) {
+      largest.pop_back();
+    }
+    largest.push_back(end - 1);
+    while (first < end &&
+           sum + problem.layers[largest.front()].working > device.memory) {
+      sum = sum - kept(problem.layers[first], device);
+      ++first;
+      if (largest.front() < first) {
+        largest.pop_front();
+      }
+    }
+    earliest[end] = first;
+  }
+  return earliest;
+}
 
 Chain::Chain(const CutProblem& problem)
     : layers(static_cast<int>(problem.layers.size())),
-      stages(static_cast<int>(problem.devices.size())),
       cut(problem.layers.size() + 1) {
   assert(problem.cuts.size() + 1 == problem.layers.size());
   for (std::size_t i = 0; i < problem.cuts.size(); ++i) {
     cut[i + 1] = to_picoseconds(problem.cuts[i]);
   }
   for (const CutDevice& device : problem.devices) {
-    budget.push_back(device.memory.value == 0 ? kNever : device.memory.value);
-    std::vector<Cost>& row = costs.emplace_back();
-    row.reserve(problem.layers.size());
+    Stage& stage = stages.emplace_back();
+    stage.before.push_back(0);
     for (const CutLayer& layer : problem.layers) {
-      row.push_back({to_picoseconds(layer.time / device.speed),
-                     kept(layer, device).value,
-                     layer.working.value});
+      stage.before.push_back(stage.before.back() +
+                             to_picoseconds(layer.time / device.speed));
     }
+    stage.earliest = earliest_starts(problem, device);
   }
 }
 
-// What a stage needs. Both only grow with the number of its layers, so a search
-// that makes a stage longer can stop as soon as one of them is too much.
-struct StageLoad {
-  std::int64_t compute = 0;  // picoseconds, without the cuts
-  std::int64_t bytes = 0;
+// The runs of layers that can be one stage and end before layer `end`, from the
+// shortest, first = end - 1, to the longest.
+struct Runs {
+  Runs(const Chain& chain, int stage, int end_of_all)
+      : before(chain.stages[stage].before.data()),
+        cut(chain.cut.data()),
+        end(end_of_all),
+        first(std::max(stage, chain.stages[stage].earliest[end])) {}
+
+  // Only grows as the run gets longer.
+  std::int64_t compute(int from) const { return before[end] - before[from]; }
+  std::int64_t time(int from) const {
+    return compute(from) + cut[from] + cut[end];
+  }
+
+  const std::int64_t* before;
+  const std::int64_t* cut;
+  int end;
+  int first;  // of the longest run; leaves a layer for every stage before
 };
-
-// Calls visit(first, load) for the stages that end before layer `end`, the
-// shortest first, until it returns false. Leaves a layer for every stage
-// before.
-template <typename Visit>
-void for_each_start(const Chain& chain, int stage, int end, Visit visit) {
-  const std::vector<Chain::Cost>& costs = chain.costs[stage];
-  Chain::Cost sum;
-  for (int first = end - 1; first >= stage; --first) {
-    sum.time += costs[first].time;
-    sum.kept += costs[first].kept;
-    sum.working = std::max(sum.working, costs[first].working);
-    if (!visit(first, StageLoad{sum.time, sum.kept + sum.working})) {
-      return;
-    }
-  }
-}
 
 // Calls visit(stage, end) for every end a stage can have, stage by stage.
 template <typename Visit>
-void for_each_end(const Chain& chain, Visit visit) {
-  for (int stage = 0; stage < chain.stages; ++stage) {
-    const int later = chain.stages - stage - 1;  // a layer each
-    const int last = chain.layers - later;
+void for_each_end(int layers, int stages, Visit visit) {
+  for (int stage = 0; stage < stages; ++stage) {
+    const int later = stages - stage - 1;  // a layer each
+    const int last = layers - later;
     for (int end = later == 0 ? last : stage + 1; end <= last; ++end) {
       visit(stage, end);
     }
@@ -96,12 +123,12 @@ void for_each_end(const Chain& chain, Visit visit) {
 // gives it for the first `stage` + 1 stages over the first `end` layers, from
 // the results for one stage less.
 template <typename Better>
-std::int64_t minimax(const Chain& chain, Better better) {
+std::int64_t minimax(int layers, int stages, Better better) {
   // [stage][end]: of the first `stage` stages over the first `end` layers.
   std::vector<std::vector<std::int64_t>> best(
-      chain.stages + 1, std::vector<std::int64_t>(chain.layers + 1, kNever));
+      stages + 1, std::vector<std::int64_t>(layers + 1, kNever));
   best[0][0] = 0;
-  for_each_end(chain, [&](int stage, int end) {
+  for_each_end(layers, stages, [&](int stage, int end) {
     best[stage + 1][end] = better(stage, end, best[stage]);
   });
   return best.back().back();
@@ -109,19 +136,19 @@ std::int64_t minimax(const Chain& chain, Better better) {
 
 // The time of the slowest stage of the best cut; kNever when none fits.
 std::int64_t least_bottleneck(const Chain& chain) {
-  return minimax(chain, [&](int stage, int end, const auto& previous) {
-    std::int64_t best = kNever;
-    for_each_start(chain, stage, end, [&](int first, StageLoad load) {
-      if (load.compute >= best || load.bytes > chain.budget[stage]) {
-        return false;
-      }
-      const std::int64_t time =
-          load.compute + chain.cut[first] + chain.cut[end];
-      best = std::min(best, std::max(previous[first], time));
-      return true;
-    });
-    return best;
-  });
+  const int stages = static_cast<int>(chain.stages.size());
+  return minimax(
+      chain.layers, stages, [&](int stage, int end, const auto& previous) {
+        const Runs runs(chain, stage, end);
+        std::int64_t best = kNever;
+        for (int first = end - 1; first >= runs.first; --first) {
+          if (runs.compute(first) >= best) {
+            break;
+          }
+          best = std::min(best, std::max(previous[first], runs.time(first)));
+        }
+        return best;
+      });
 }
 
 // What is minimised among the cuts with the least bottleneck.
@@ -140,20 +167,19 @@ struct Choice {
   int first = 0;
 };
 
-Choice best_choice(const Chain& chain,
-                   int stage,
-                   int end,
+Choice best_choice(const Runs& runs,
                    std::int64_t limit,
                    const std::vector<Choice>& previous) {
   Choice best;
-  for_each_start(chain, stage, end, [&](int first, StageLoad load) {
-    if (load.compute > limit || load.bytes > chain.budget[stage]) {
-      return false;
+  for (int first = runs.end - 1; first >= runs.first; --first) {
+    if (runs.compute(first) > limit) {
+      break;
     }
-    const std::int64_t time = load.compute + chain.cut[first] + chain.cut[end];
+    const std::int64_t time = runs.time(first);
     const Total& before = previous[first].total;
-    if (time > limit || before.time == kNever) {
-      return true;
+    if (time > limit || before.time == kNever ||
+        before.time + time > best.total.time) {
+      continue;
     }
     const Total total{before.time + time,
                       before.squares + static_cast<__int128>(time) * time};
@@ -161,22 +187,23 @@ Choice best_choice(const Chain& chain,
     if (as_good(total, best.total)) {
       best = {total, first};
     }
-    return true;
-  });
+  }
   return best;
 }
 
 // The best cut among those without a stage slower than `limit`.
 std::vector<int> least_total(const Chain& chain, std::int64_t limit) {
-  std::vector<std::vector<Choice>> best(chain.stages + 1,
+  const int stages = static_cast<int>(chain.stages.size());
+  std::vector<std::vector<Choice>> best(stages + 1,
                                         std::vector<Choice>(chain.layers + 1));
   best[0][0].total = {0, 0};
-  for_each_end(chain, [&](int stage, int end) {
-    best[stage + 1][end] = best_choice(chain, stage, end, limit, best[stage]);
+  for_each_end(chain.layers, stages, [&](int stage, int end) {
+    best[stage + 1][end] =
+        best_choice(Runs(chain, stage, end), limit, best[stage]);
   });
-  std::vector<int> first(chain.stages);
+  std::vector<int> first(stages);
   int end = chain.layers;
-  for (int stage = chain.stages - 1; stage >= 0; --stage) {
+  for (int stage = stages - 1; stage >= 0; --stage) {
     first[stage] = best[stage + 1][end].first;
     end = first[stage];
   }
@@ -209,15 +236,24 @@ Bytes stage_memory(const CutProblem& problem, int stage, int first, int end) {
 
 Bytes smallest_budget(const CutProblem& problem) {
   assert(problem.devices.size() <= problem.layers.size());
-  const Chain chain(problem);
-  return {minimax(chain, [&](int stage, int end, const auto& previous) {
-    std::int64_t best = kNever;
-    for_each_start(chain, stage, end, [&](int first, StageLoad load) {
-      best = std::min(best, std::max(previous[first], load.bytes));
-      return load.bytes < best;
-    });
-    return best;
-  })};
+  const int layers = static_cast<int>(problem.layers.size());
+  const int stages = static_cast<int>(problem.devices.size());
+  return {
+      minimax(layers, stages, [&](int stage, int end, const auto& previous) {
+        std::int64_t best = kNever;
+        Bytes sum;
+        Bytes working;
+        for (int first = end - 1; first >= stage; --first) {
+          sum += kept(problem.layers[first], problem.devices[stage]);
+          working = std::max(working, problem.layers[first].working);
+          const std::int64_t bytes = (sum + working).value;
+          if (bytes >= best) {
+            break;
+          }
+          best = std::min(best, std::max(previous[first], bytes));
+        }
+        return best;
+      })};
 }
 
 }  // namespace cleave

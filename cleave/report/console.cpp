@@ -49,10 +49,6 @@ std::string out_of(std::int64_t done, std::int64_t total) {
   return text;
 }
 
-std::string percent(double share) {
-  return decimal(100 * share, 0) + "%";
-}
-
 std::string per_step(Seconds duration) {
   return to_text(duration) + "/step";
 }

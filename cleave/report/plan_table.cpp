@@ -12,7 +12,7 @@
 namespace cleave {
 namespace {
 
-constexpr int kWidth = 100;
+constexpr int kTableWidth = 100;
 constexpr int kLeastLayersWidth = 20;
 constexpr int kMostModelWidth = 30;
 constexpr int kMostDeviceWidth = 12;
@@ -61,10 +61,6 @@ std::string aligned(const std::string& text, int width, bool right) {
 // "2 stages", "1 stage"
 std::string counted(std::int64_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
-std::string percent(double share) {
-  return decimal(100 * share, 0) + "%";
 }
 
 // The end of a name tells more than its beginning ("…layers.11.mlp").
@@ -216,7 +212,7 @@ std::string plan_table(const Plan& plan, bool ascii) {
   const Symbols& symbols = ascii ? kAscii : kUnicode;
   std::vector<Column> table = columns_of(plan, symbols);
   Column& layers = table[kLayersColumn];
-  int room = kWidth + layers.width();
+  int room = kTableWidth + layers.width();
   for (const Column& column : table) {
     room -= column.width() + (&column == &table.front() ? 0 : kGap);
   }

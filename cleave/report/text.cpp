@@ -61,4 +61,8 @@ std::string_view non_finite_name(double number) {
   return "";
 }
 
+std::string percent(double share) {
+  return decimal(100 * share, 0) + "%";
+}
+
 }  // namespace cleave

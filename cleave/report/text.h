@@ -19,6 +19,9 @@ std::string significant(double number, int digits);
 // `digits` digits after the point; or "nan", "inf", "-inf".
 std::string decimal(double number, int digits);
 
+// A share as a whole percentage: 0.25 is "25%".
+std::string percent(double share);
+
 // "nan", "inf" or "-inf"; empty when the number is finite.
 std::string_view non_finite_name(double number);
 

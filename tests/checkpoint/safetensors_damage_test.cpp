@@ -223,13 +223,10 @@ std::vector<Damage> damages_of_places() {
   };
 }
 
-class SafetensorsDamage
-    : public testing::TestWithParam<std::vector<Damage> (*)()> {};
-
-TEST_P(SafetensorsDamage, is_refused_with_the_file_and_the_reason) {
+void expect_refused(const std::vector<Damage>& damages) {
   const TemporaryFolder folder;
   const std::filesystem::path path = folder / "model.safetensors";
-  for (const Damage& damage : GetParam()()) {
+  for (const Damage& damage : damages) {
     put(path, damage.bytes);
     try {
       load_safetensors(path);
@@ -245,14 +242,29 @@ TEST_P(SafetensorsDamage, is_refused_with_the_file_and_the_reason) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All,
-                         SafetensorsDamage,
-                         testing::Values(damages_of_the_frame,
-                                         damages_of_the_json,
-                                         damages_of_an_entry,
-                                         damages_of_a_name,
-                                         damages_of_numbers,
-                                         damages_of_places));
+TEST(SafetensorsDamage, of_the_frame_is_refused_with_the_file_and_the_reason) {
+  expect_refused(damages_of_the_frame());
+}
+
+TEST(SafetensorsDamage, of_the_json_is_refused_with_the_file_and_the_reason) {
+  expect_refused(damages_of_the_json());
+}
+
+TEST(SafetensorsDamage, of_an_entry_is_refused_with_the_file_and_the_reason) {
+  expect_refused(damages_of_an_entry());
+}
+
+TEST(SafetensorsDamage, of_a_name_is_refused_with_the_file_and_the_reason) {
+  expect_refused(damages_of_a_name());
+}
+
+TEST(SafetensorsDamage, of_numbers_is_refused_with_the_file_and_the_reason) {
+  expect_refused(damages_of_numbers());
+}
+
+TEST(SafetensorsDamage, of_places_is_refused_with_the_file_and_the_reason) {
+  expect_refused(damages_of_places());
+}
 
 TEST(Safetensors, the_undamaged_file_of_these_tests_is_read) {
   const TemporaryFolder folder;
