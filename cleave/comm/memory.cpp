@@ -6,62 +6,42 @@
 #include <new>
 #include <utility>
 
+#include "cleave/error.h"
+
 namespace cleave {
 namespace {
 
-// Which meter counts this thread's allocations; null: nobody does.
-std::shared_ptr<MemoryMeter>& current_meter() {
-  thread_local std::shared_ptr<MemoryMeter> meter;
-  return meter;
+// Where this thread's tensors go; null: to no device.
+std::shared_ptr<DeviceMemory>& current_memory() {
+  thread_local std::shared_ptr<DeviceMemory> memory;
+  return memory;
 }
 
 // Lies in front of every block: what is needed when it is freed, by whichever
 // thread. As large as libtorch's alignment, so that the block keeps it.
 struct alignas(c10::gAlignment) BlockHeader {
-  Bytes bytes;
-  std::shared_ptr<MemoryMeter> meter;
+  std::size_t bytes = 0;  // that were asked for
+  std::size_t block = 0;  // of the whole block; 0: too small for the pool
+  std::shared_ptr<DeviceMemory> memory;
 };
 
-void free_block(void* data) {
-  if (data == nullptr) {
-    return;
-  }
-  BlockHeader* header = static_cast<BlockHeader*>(data) - 1;
-  if (header->meter) {
-    header->meter->remove(header->bytes);
-  }
-  header->~BlockHeader();
-  c10::free_cpu(header);
-}
-
-// libtorch's own CPU allocation, counted where a meter is current.
-class MeteringAllocator final : public c10::Allocator {
+class DeviceAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
-    void* data = size == 0 ? nullptr : allocate_block(size);
-    return {data, data, &free_block, c10::Device(c10::DeviceType::CPU)};
+    void* data =
+        size == 0 ? nullptr : DeviceMemory::allocate(size, current_memory());
+    return {data, data, &DeviceMemory::free, c10::Device(c10::DeviceType::CPU)};
   }
 
-  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+  c10::DeleterFnPtr raw_deleter() const override { return &DeviceMemory::free; }
 
   void copy_data(void* to, const void* from, size_t count) const override {
     default_copy_data(to, from, count);
   }
-
- private:
-  static void* allocate_block(size_t size) {
-    void* memory = c10::alloc_cpu(size + sizeof(BlockHeader));
-    auto* header = new (memory)
-        BlockHeader{{static_cast<std::int64_t>(size)}, current_meter()};
-    if (header->meter) {
-      header->meter->add(header->bytes);
-    }
-    return header + 1;
-  }
 };
 
 void install_allocator() {
-  static MeteringAllocator allocator;
+  static DeviceAllocator allocator;
   static const bool installed = [] {
     constexpr uint8_t kPriority = 1;  // above libtorch's own, which has 0
     c10::SetCPUAllocator(&allocator, kPriority);
@@ -72,28 +52,90 @@ void install_allocator() {
 
 }  // namespace
 
-void MemoryMeter::reset_peak() {
+DeviceMemory::DeviceMemory(std::string device, Bytes budget)
+    : device_(std::move(device)), budget_(budget) {}
+
+void DeviceMemory::reset_peak() {
   peak_.store(live_.load());
 }
 
-void MemoryMeter::add(Bytes bytes) {
-  const std::int64_t now = live_.fetch_add(bytes.value) + bytes.value;
+// Counts the bytes as live, if the budget has room for them.
+void DeviceMemory::claim(std::size_t bytes) {
+  const auto more = static_cast<std::int64_t>(bytes);
+  const std::int64_t now = live_.fetch_add(more) + more;
+  if (budget_.value > 0 && now > budget_.value) {
+    live_.fetch_sub(more);
+    fail("device '" + device_ + "' has a budget of " + to_text(budget_) +
+             ", holds " + to_text(Bytes{now - more}) + " and needs " +
+             to_text(Bytes{more}) + " more",
+         "Raise devices.memory, or take more stages or more microbatches.");
+  }
   std::int64_t peak = peak_.load();
   while (now > peak && !peak_.compare_exchange_weak(peak, now)) {
   }
 }
 
-void MemoryMeter::remove(Bytes bytes) {
-  live_.fetch_sub(bytes.value);
+// A block of the pool's, or a new one. What the pool keeps must not add up to
+// more than the device needs: blocks of sizes that no longer occur would.
+void* DeviceMemory::take_block(std::size_t size) {
+  if (void* block = pool_.take(size)) {
+    return block;
+  }
+  const std::int64_t held = live().value + pool_.kept().value;
+  const std::int64_t peak = peak_.load();
+  if (held > peak + peak / 4 || (budget_.value > 0 && held > budget_.value)) {
+    pool_.flush();
+  }
+  return c10::alloc_cpu(size);
 }
 
-MeteredScope::MeteredScope(std::shared_ptr<MemoryMeter> meter)
-    : before_(std::exchange(current_meter(), std::move(meter))) {
+void DeviceMemory::give_block(void* block, std::size_t size) {
+  pool_.give(block, size);
+}
+
+void* DeviceMemory::allocate(std::size_t bytes,
+                             const std::shared_ptr<DeviceMemory>& memory) {
+  const std::size_t total = bytes + sizeof(BlockHeader);
+  void* block = nullptr;
+  std::size_t pooled = 0;
+  if (memory) {
+    memory->claim(bytes);
+    if (total >= BlockPool::kSmallest) {
+      pooled = BlockPool::block_size(total);
+      block = memory->take_block(pooled);
+    }
+  }
+  if (block == nullptr) {
+    block = c10::alloc_cpu(total);
+  }
+  return new (block) BlockHeader{bytes, pooled, memory} + 1;
+}
+
+void DeviceMemory::free(void* data) {
+  if (data == nullptr) {
+    return;
+  }
+  BlockHeader* header = static_cast<BlockHeader*>(data) - 1;
+  const std::size_t pooled = header->block;
+  const std::shared_ptr<DeviceMemory> memory = std::move(header->memory);
+  if (memory) {
+    memory->live_.fetch_sub(static_cast<std::int64_t>(header->bytes));
+  }
+  header->~BlockHeader();
+  if (pooled > 0) {
+    memory->give_block(header, pooled);
+  } else {
+    c10::free_cpu(header);
+  }
+}
+
+MemoryScope::MemoryScope(std::shared_ptr<DeviceMemory> memory)
+    : before_(std::exchange(current_memory(), std::move(memory))) {
   install_allocator();
 }
 
-MeteredScope::~MeteredScope() {
-  current_meter() = std::move(before_);
+MemoryScope::~MemoryScope() {
+  current_memory() = std::move(before_);
 }
 
 }  // namespace cleave

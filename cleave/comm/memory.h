@@ -3,41 +3,64 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 
+#include "cleave/comm/block_pool.h"
 #include "cleave/units.h"
 
 namespace cleave {
 
-// Counts the bytes of CPU tensors that one device allocated and that still
-// live, whoever frees them. Thread-safe.
-class MemoryMeter {
+// The memory of one device: the bytes of CPU tensors that it allocated and that
+// still live, whoever frees them; the blocks it keeps for reuse; its budget.
+// Thread-safe.
+class DeviceMemory {
  public:
+  // A budget of zero is none. The name is for the error when it is exceeded.
+  explicit DeviceMemory(std::string device = "", Bytes budget = {});
+
   Bytes live() const { return {live_.load(std::memory_order_relaxed)}; }
   Bytes peak() const { return {peak_.load(std::memory_order_relaxed)}; }
+
+  // Freed, but not given back to the system: at most a quarter of the peak and
+  // what lives together exceed the peak.
+  Bytes kept() const { return pool_.kept(); }
 
   // Lets peak() start again from what lives now.
   void reset_peak();
 
-  void add(Bytes bytes);
-  void remove(Bytes bytes);
+  // Memory for a tensor, aligned as libtorch wants it. Throws Error that names
+  // device and bytes when the budget does not allow it.
+  static void* allocate(std::size_t bytes,
+                        const std::shared_ptr<DeviceMemory>& memory);
+
+  // Frees what allocate() gave, on any thread.
+  static void free(void* data);
 
  private:
+  void claim(std::size_t bytes);
+  void* take_block(std::size_t size);
+  void give_block(void* block, std::size_t size);
+
+  std::string device_;
+  Bytes budget_;
   std::atomic<std::int64_t> live_ = 0;
   std::atomic<std::int64_t> peak_ = 0;
+  BlockPool pool_;
 };
 
-// While it lives, tensors that this thread allocates count on `meter`. The
-// meter is shared: its device reads it, and every tensor it counted keeps it
-// until the tensor is freed.
-class MeteredScope {
+// While it lives, tensors that this thread allocates are in `memory`, which is
+// shared: its device reads it, and every tensor in it keeps it until the tensor
+// is freed. From the first scope on, every CPU tensor of the process is
+// allocated here; those outside of any scope belong to no device.
+class MemoryScope {
  public:
-  explicit MeteredScope(std::shared_ptr<MemoryMeter> meter);
-  ~MeteredScope();
-  MeteredScope(const MeteredScope&) = delete;
-  MeteredScope& operator=(const MeteredScope&) = delete;
+  explicit MemoryScope(std::shared_ptr<DeviceMemory> memory);
+  ~MemoryScope();
+  MemoryScope(const MemoryScope&) = delete;
+  MemoryScope& operator=(const MemoryScope&) = delete;
 
  private:
-  std::shared_ptr<MemoryMeter> before_;
+  std::shared_ptr<DeviceMemory> before_;
 };
 
 }  // namespace cleave

@@ -19,6 +19,12 @@ torch::nn::Linear make_linear(std::int64_t in, std::int64_t out, bool bias) {
   return linear;
 }
 
+// With the bias in the same operation; torch::nn::Linear's own forward adds it
+// in another pass over the result.
+at::Tensor through(const torch::nn::Linear& linear, const at::Tensor& x) {
+  return torch::linear(x, linear->weight, linear->bias);
+}
+
 torch::nn::LayerNorm make_norm(std::int64_t width) {
   return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
 }
@@ -63,13 +69,13 @@ struct AttentionImpl : torch::nn::Module {
     const std::int64_t n = x.size(0);
     const std::int64_t length = x.size(1);
     const std::int64_t width = x.size(2);
-    const auto heads = qkv_(norm_(x))
+    const auto heads = through(qkv_, norm_(x))
                            .view({n, length, 3, heads_, width / heads_})
                            .permute({2, 0, 3, 1, 4});  // 3, n, heads, length, d
     const at::Tensor mixed = at::scaled_dot_product_attention(
         heads[0], heads[1], heads[2], {}, is_training() ? dropout_ : 0.0, true);
     return torch::dropout(
-        out_(mixed.transpose(1, 2).reshape({n, length, width})),
+        through(out_, mixed.transpose(1, 2).reshape({n, length, width})),
         dropout_,
         is_training());
   }
@@ -91,8 +97,8 @@ struct FeedForwardImpl : torch::nn::Module {
         down_(register_module("down", make_linear(4 * width, width, true))) {}
 
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor wide = torch::gelu(up_(norm_(x)), "tanh");
-    return torch::dropout(down_(wide), dropout_, is_training());
+    const at::Tensor wide = torch::gelu(through(up_, norm_(x)), "tanh");
+    return torch::dropout(through(down_, wide), dropout_, is_training());
   }
 
  private:

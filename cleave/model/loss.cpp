@@ -3,30 +3,30 @@
 #include <ATen/ATen.h>
 
 #include <string>
+#include <utility>
 
 #include "cleave/error.h"
+#include "cleave/model/cross_entropy.h"
 
 namespace cleave {
 namespace {
 
-constexpr std::int64_t kIgnored = -100;
-
-at::Tensor cross_entropy_sum(const at::Tensor& result,
-                             const at::Tensor& targets) {
-  const std::int64_t classes = result.size(-1);
-  return at::cross_entropy_loss(result.reshape({-1, classes}),
-                                targets.reshape({-1}),
-                                /*weight=*/{},
-                                at::Reduction::Sum,
-                                kIgnored);
+at::Tensor token_cross_entropy(at::Tensor result, const at::Tensor& targets) {
+  if (result.dim() == 2) {
+    return cross_entropy_sum(std::move(result), targets);
+  }
+  // A view that takes the tensor's place, so that nobody else holds it.
+  at::Tensor rows = result.reshape({-1, result.size(-1)});
+  result = at::Tensor();
+  return cross_entropy_sum(std::move(rows), targets.reshape({-1}));
 }
 
 std::int64_t counted_targets(const at::Tensor& targets) {
-  return targets.ne(kIgnored).sum().item<std::int64_t>();
+  return targets.ne(kIgnoredTarget).sum().item<std::int64_t>();
 }
 
-at::Tensor squared_error_sum(const at::Tensor& result,
-                             const at::Tensor& targets) {
+// NOLINTNEXTLINE: by value, as every loss.
+at::Tensor squared_error_sum(at::Tensor result, const at::Tensor& targets) {
   if (result.sizes() != targets.sizes()) {
     fail("the result has another shape than the targets",
          "Let the last layer make as many numbers as the targets have.");
@@ -40,7 +40,7 @@ std::int64_t all_numbers(const at::Tensor& targets) {
 
 }  // namespace
 
-const Loss cross_entropy{"cross_entropy", cross_entropy_sum, counted_targets};
+const Loss cross_entropy{"cross_entropy", token_cross_entropy, counted_targets};
 const Loss mean_squared_error{"mse", squared_error_sum, all_numbers};
 
 const Loss& loss_named(std::string_view name) {

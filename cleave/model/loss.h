@@ -15,7 +15,8 @@ namespace cleave {
 // any size weigh exactly what their samples weigh.
 struct Loss {
   std::string_view name;
-  at::Tensor (*sum)(const at::Tensor& result, const at::Tensor& targets);
+  // A result that is moved in, and that nobody else holds, may be overwritten.
+  at::Tensor (*sum)(at::Tensor result, const at::Tensor& targets);
   std::int64_t (*count)(const at::Tensor& targets);
 };
 

@@ -6,16 +6,14 @@
 
 #include <string>
 
+#include "cleave/model/intercept.h"
+
 namespace cleave {
 namespace {
 
 // libtorch's random operations take a generator and fall back to one global
-// per process, which concurrent stages would draw from in any order. This
-// dispatch key stands before all back ends and is used by nobody else; where
-// a RandomStream turns it on, the operations below fill in the thread's own
-// generator, and every other operation falls through at no cost.
-constexpr c10::DispatchKey kStreamKey =
-    c10::DispatchKey::TESTING_ONLY_GenericMode;
+// per process, which concurrent stages would draw from in any order. Where a
+// RandomStream is open, they are given the thread's own.
 
 at::Generator*& current_generator() {
   // NOLINTNEXTLINE: what a thread draws from has to be known to the thread.
@@ -34,14 +32,13 @@ void draw_from_stream(const c10::OperatorHandle& op,
                       torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const size_t first = stack->size() - arguments.size();
-  for (size_t i = 0; i < arguments.size(); ++i) {
+  for (size_t i = 0; current_generator() && i < arguments.size(); ++i) {
     c10::IValue& value = (*stack)[first + i];
     if (takes_generator(arguments[i]) && value.isNone()) {
       value = *current_generator();
     }
   }
-  const c10::DispatchKeySet after(c10::DispatchKeySet::FULL_AFTER, kStreamKey);
-  op.redispatchBoxed(keys & after, stack);
+  op.redispatchBoxed(keys & kAfterIntercept, stack);
 }
 
 // Registers draw_from_stream for every operation of libtorch's that can be
@@ -63,12 +60,9 @@ void register_random_operations(torch::Library& library) {
 }
 
 void install_streams() {
-  static torch::Library fallthrough(
-      torch::Library::IMPL, "_", kStreamKey, __FILE__, __LINE__);
   static torch::Library random(
-      torch::Library::IMPL, "aten", kStreamKey, __FILE__, __LINE__);
+      torch::Library::IMPL, "aten", kInterceptKey, __FILE__, __LINE__);
   static const bool installed = [] {
-    fallthrough.fallback(torch::CppFunction::makeFallthrough());
     register_random_operations(random);
     return true;
   }();
@@ -104,15 +98,14 @@ std::uint64_t random_key(const Moment& moment, std::string_view layer) {
 struct RandomStream::State {
   explicit State(std::uint64_t key)
       : generator(at::detail::createCPUGenerator(key)),
-        before(std::exchange(current_generator(), &generator)),
-        guard(kStreamKey) {}
+        before(std::exchange(current_generator(), &generator)) {}
   ~State() { current_generator() = before; }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
   at::Generator generator;
   at::Generator* before;
-  c10::impl::IncludeDispatchKeyGuard guard;
+  Intercept intercept;
 };
 
 RandomStream::RandomStream(std::uint64_t key) {

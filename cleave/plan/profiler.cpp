@@ -78,7 +78,7 @@ class Trial {
     const Clock::time_point start = Clock::now();
     Values roots = forward(inputs);
     if (is_last_) {
-      roots = {loss.sum(roots.at(0), batch.targets)};
+      roots = {loss.sum(std::move(roots.at(0)), batch.targets)};
     }
     timing.forward = since(start);
     std::erase_if(roots, [](const at::Tensor& root) {
@@ -150,7 +150,7 @@ Bytes bytes_of(const Values& values) {
 void measure_layers(const Model& model,
                     const Batch& batch,
                     const Loss& loss,
-                    const std::shared_ptr<MemoryMeter>& meter,
+                    const std::shared_ptr<DeviceMemory>& memory,
                     Profile& result) {
   const std::vector<std::string> names = model.layer_names();
   std::map<std::string, Timing> known;
@@ -163,14 +163,14 @@ void measure_layers(const Model& model,
           known.emplace(trial.kind(values), measure(trial, values, batch, loss))
               .first;
     }
-    const Bytes before = meter->live();
+    const Bytes before = memory->live();
     const Values outputs = trial.forward(values);
     result.layers.push_back({
         .name = names[layer],
         .forward = timing->second.forward,
         .backward = timing->second.backward,
         .parameters = trial.parameter_bytes(),
-        .activations = meter->live() - before,
+        .activations = memory->live() - before,
         .crossing = layer + 1 < model.size() ? bytes_of(outputs) : Bytes{},
     });
     values = as_leaves(outputs);
@@ -192,9 +192,9 @@ Profile profile(const Model& model,
   std::thread([&] {
     try {
       settle_on(device);
-      const auto meter = std::make_shared<MemoryMeter>();
-      const MeteredScope metered(meter);
-      measure_layers(model, microbatch, loss, meter, result);
+      const auto memory = std::make_shared<DeviceMemory>();
+      const MemoryScope scope(memory);
+      measure_layers(model, microbatch, loss, memory, result);
     } catch (...) {
       problem = std::current_exception();
     }

@@ -57,7 +57,7 @@ PassResult Executor::run(const Pass& pass) {
   });
   const torch::AutoGradMode gradients(training_);
   stage_.network().train(training_);
-  stage_.clear();
+  stage_.begin(/*split=*/false);
   PassResult result;
   for (const Action& action : row) {
     try {

@@ -5,7 +5,9 @@
 namespace cleave {
 
 RankThread::RankThread(const Device& device, InProcessHub& hub)
-    : hub_(hub), thread_([this, device] { run(device); }) {}
+    : hub_(hub),
+      memory_(std::make_shared<DeviceMemory>(device.name, device.memory)),
+      thread_([this, device] { run(device); }) {}
 
 RankThread::~RankThread() {
   {
@@ -23,7 +25,7 @@ std::future<void> RankThread::build(
 
 void RankThread::run(const Device& device) {
   settle_on(device);
-  const MeteredScope metered(meter_);
+  const MemoryScope scope(memory_);
   std::unique_ptr<RankTrainer> trainer;
   while (true) {
     std::unique_lock lock(mutex_);

@@ -39,7 +39,7 @@ class RankThread {
     });
   }
 
-  Bytes peak_memory() const { return meter_->peak(); }
+  Bytes peak_memory() const { return memory_->peak(); }
 
  private:
   template <class Result>
@@ -49,8 +49,8 @@ class RankThread {
   void run(const Device& device);
 
   InProcessHub& hub_;
-  // Shared with the tensors it counts, which may outlive this.
-  std::shared_ptr<MemoryMeter> meter_ = std::make_shared<MemoryMeter>();
+  // Shared with the tensors in it, which may outlive this.
+  std::shared_ptr<DeviceMemory> memory_;
   std::mutex mutex_;  // guards tasks_ and stopping_
   std::condition_variable changed_;
   std::deque<Task> tasks_;

@@ -3,6 +3,9 @@
 #include <torch/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace cleave {
 namespace {
 
@@ -26,6 +29,12 @@ torch::autograd::Edge edge_of(const at::Tensor& tensor) {
                                 : torch::autograd::Edge();
 }
 
+bool contains(const Values& tensors, const at::Tensor& wanted) {
+  return std::ranges::any_of(tensors, [&](const at::Tensor& tensor) {
+    return tensor.is_same(wanted);
+  });
+}
+
 }  // namespace
 
 Stage::Stage(const Model& model, int first, int last)
@@ -43,9 +52,15 @@ Values Stage::forward(Microbatch microbatch,
     kept.entered.push_back(leaf);
     entering.push_back(leaf.requires_grad() ? Entry::apply(leaf) : leaf);
   }
+  std::optional<SplittingForward> splitting;
+  if (split_) {
+    splitting.emplace();
+  }
   Values leaving = network_->forward(std::move(entering), moment);
+  splitting.reset();
   if (goal) {
-    const at::Tensor sum = goal->loss->sum(leaving.at(0), goal->targets);
+    const at::Tensor sum =
+        goal->loss->sum(std::move(leaving.at(0)), goal->targets);
     losses_[microbatch] = sum.item<double>();
     kept.leaving = {edge_of(sum)};
     kept.seed = at::full_like(sum, goal->weight);
@@ -60,30 +75,40 @@ Values Stage::forward(Microbatch microbatch,
   return leaving;
 }
 
-Values Stage::backward(Microbatch microbatch, const Values& gradients) {
-  const InFlight kept = std::move(in_flight_.at(microbatch));
-  in_flight_.erase(microbatch);
-  torch::autograd::edge_list roots;
-  torch::autograd::variable_list seeds;
+// The seeds reach their places before any operation runs, so the gradients that
+// later stages found are added first, as in the unsplit network.
+Stage::Roots Stage::roots_of(const InFlight& kept, const Values& gradients) {
+  Roots roots;
   for (TiedGradient& tied : tied_gradients_) {
-    roots.push_back(tied.parameter);
-    seeds.push_back(std::move(tied.gradient));
+    roots.edges.push_back(tied.parameter);
+    roots.seeds.push_back(std::move(tied.gradient));
   }
   tied_gradients_.clear();
   for (size_t i = 0; i < kept.leaving.size(); ++i) {
     const at::Tensor& seed = kept.seed.defined() ? kept.seed : gradients[i];
     if (kept.leaving[i].is_valid() && seed.defined()) {
-      roots.push_back(kept.leaving[i]);
-      seeds.push_back(seed);
+      roots.edges.push_back(kept.leaving[i]);
+      roots.seeds.push_back(seed);
     }
   }
-  if (!roots.empty()) {
-    // Edges, not tensors: what left the stage need not stay in memory. The
-    // seeds reach their places before any operation runs, so the gradients
-    // that later stages found are added first, as in the unsplit network.
-    torch::autograd::Engine::get_default_engine().execute(
-        roots, seeds, false, false, true);
+  return roots;
+}
+
+Values Stage::backward(Microbatch microbatch, const Values& gradients) {
+  const InFlight kept = std::move(in_flight_.at(microbatch));
+  in_flight_.erase(microbatch);
+  const Roots roots = roots_of(kept, gradients);
+  if (roots.edges.empty()) {
+    return Values(kept.entered.size());
   }
+  return split_ ? backward_split(kept, roots, open_[microbatch])
+                : backward_whole(kept, roots);
+}
+
+Values Stage::backward_whole(const InFlight& kept, const Roots& roots) {
+  // Edges, not tensors: what left the stage need not stay in memory.
+  torch::autograd::Engine::get_default_engine().execute(
+      roots.edges, roots.seeds, false, false, true);
   Values entered;
   for (const at::Tensor& leaf : kept.entered) {
     entered.push_back(leaf.grad());
@@ -91,13 +116,84 @@ Values Stage::backward(Microbatch microbatch, const Values& gradients) {
   return entered;
 }
 
+Values Stage::backward_split(const InFlight& kept,
+                             const Roots& roots,
+                             OpenWeights& open) {
+  const SplittingBackward splitting(open.queue, at_once_);
+  if (walked_.empty()) {
+    Values entered = backward_whole(kept, roots);
+    learn_who_can_wait(open.queue);
+    return entered;
+  }
+  EdgeSplit::Graph graph{.roots = roots.edges, .later = walked_};
+  std::vector<size_t> places;  // of the inputs among what entered
+  for (size_t i = 0; i < kept.entered.size(); ++i) {
+    if (kept.entered[i].requires_grad()) {
+      graph.inputs.push_back(edge_of(kept.entered[i]));
+      places.push_back(i);
+    }
+  }
+  for (const at::Tensor& parameter : network_->parameters()) {
+    if (parameter.requires_grad() && !contains(walked_, parameter)) {
+      graph.at_once.push_back(parameter);
+    }
+  }
+  for (const Network::RemoteTie& tie : network_->remote_ties()) {
+    if (tie.local.requires_grad()) {
+      graph.at_once.push_back(tie.local);
+    }
+  }
+  open.others.emplace(std::move(graph));
+  const torch::autograd::variable_list found =
+      open.others->backward_inputs(roots.seeds);
+  Values entered(kept.entered.size());
+  for (size_t i = 0; i < places.size(); ++i) {
+    entered[places[i]] = found[i];
+  }
+  return entered;
+}
+
+// After the first backward of a stage it is known which parameters got their
+// gradient from autograd. Vectors stay so: their gradients cost little. A
+// matrix that got one part of it from the queue must get all of it from
+// autograd, or sums would change; the others are walked to from now on.
+void Stage::learn_who_can_wait(const WeightQueue& queue) {
+  if (std::exchange(knows_who_can_wait_, true)) {
+    return;
+  }
+  for (const at::Tensor& parameter : network_->parameters()) {
+    if (!parameter.grad().defined() || at_once_.has(parameter)) {
+      continue;
+    }
+    if (queue.has(parameter)) {
+      at_once_.add(parameter);
+    } else if (parameter.dim() > 1) {
+      walked_.push_back(parameter);
+    }
+  }
+}
+
+void Stage::weights(Microbatch microbatch) {
+  const auto open = open_.find(microbatch);
+  if (open == open_.end()) {
+    return;  // nothing in the stage wants a gradient
+  }
+  open->second.queue.run();
+  if (open->second.others) {
+    open->second.others->backward_weights();
+  }
+  open_.erase(open);
+}
+
 void Stage::add_tied_gradient(const at::Tensor& parameter,
                               at::Tensor gradient) {
   tied_gradients_.push_back({edge_of(parameter), std::move(gradient)});
 }
 
-void Stage::clear() {
+void Stage::begin(bool split) {
+  split_ = split;
   in_flight_.clear();
+  open_.clear();
   losses_.clear();
 }
 

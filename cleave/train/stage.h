@@ -10,6 +10,8 @@
 #include "cleave/ids.h"
 #include "cleave/model/loss.h"
 #include "cleave/model/network.h"
+#include "cleave/train/edge_split.h"
+#include "cleave/train/weight_queue.h"
 
 namespace cleave {
 
@@ -33,6 +35,10 @@ class Stage {
   Network& network() { return *network_; }
   const Network& network() const { return *network_; }
 
+  // Starts a step, and forgets the microbatches of the one before. `split`:
+  // backwards will be split into B and W.
+  void begin(bool split);
+
   // F: the values that cross into the stage to those that leave it. The
   // returned tensors share memory with this stage's and carry no history;
   // requires_grad() tells whether their gradient is wanted. With a goal, the
@@ -43,18 +49,24 @@ class Stage {
                  const std::optional<Goal>& goal);
 
   // B: the gradients of what forward returned (undefined: none) to those of
-  // what it took. With a goal, `gradients` is empty.
+  // what it took. With a goal, `gradients` is empty. In a split step, gradients
+  // of weights are left open until weights() where they can wait.
   Values backward(Microbatch microbatch, const Values& gradients);
+
+  // W: the weight gradients that backward left open.
+  // REQUIRES: a split step, and backward() ran for the microbatch.
+  void weights(Microbatch microbatch);
 
   // The loss forward found for this microbatch.
   double loss(Microbatch microbatch) const { return losses_.at(microbatch); }
 
+  // Makes every backward give the gradient of `parameter` at once, for others
+  // wait for it.
+  void add_at_once(const at::Tensor& parameter) { at_once_.add(parameter); }
+
   // Seeds the next backward: `gradient` is what later stages found for the
   // shared parameter `parameter`, a leaf this stage uses.
   void add_tied_gradient(const at::Tensor& parameter, at::Tensor gradient);
-
-  // Forgets the microbatches of the step that ended.
-  void clear();
 
  private:
   // Between the forward and the backward of a microbatch.
@@ -64,12 +76,36 @@ class Stage {
     at::Tensor seed;                             // with a goal
   };
 
+  // Between the backward and the weights of a microbatch.
+  struct OpenWeights {
+    WeightQueue queue;
+    std::optional<EdgeSplit> others;
+  };
+
   struct TiedGradient {
     torch::autograd::Edge parameter;
     at::Tensor gradient;
   };
 
+  // Autograd's graph of a microbatch, and what flows into it.
+  struct Roots {
+    torch::autograd::edge_list edges;
+    torch::autograd::variable_list seeds;
+  };
+
+  Roots roots_of(const InFlight& kept, const Values& gradients);
+  Values backward_whole(const InFlight& kept, const Roots& roots);
+  Values backward_split(const InFlight& kept,
+                        const Roots& roots,
+                        OpenWeights& open);
+  void learn_who_can_wait(const WeightQueue& queue);
+
   std::shared_ptr<Network> network_;
+  bool split_ = false;
+  bool knows_who_can_wait_ = false;
+  AtOnce at_once_;
+  Values walked_;  // parameters whose W needs a walk of the graph
+  std::map<Microbatch, OpenWeights> open_;
   std::map<Microbatch, InFlight> in_flight_;
   std::map<Microbatch, double> losses_;
   std::vector<TiedGradient> tied_gradients_;

@@ -3,47 +3,51 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <cstdlib>
 #include <thread>
+#include <vector>
+
+#include "cleave/error.h"
 
 namespace cleave {
 namespace {
 
-TEST(MemoryMeter, it_counts_what_this_thread_allocates_while_in_scope) {
-  const auto meter = std::make_shared<MemoryMeter>();
+TEST(DeviceMemory, it_counts_what_this_thread_allocates_while_in_scope) {
+  const auto memory = std::make_shared<DeviceMemory>();
   const at::Tensor before = torch::empty({1000});
   at::Tensor kept;
   {
-    const MeteredScope scope(meter);
+    const MemoryScope scope(memory);
     kept = torch::empty({1000});
     const at::Tensor dropped = torch::empty({500});
-    EXPECT_EQ(meter->live(), Bytes{6000});
+    EXPECT_EQ(memory->live(), Bytes{6000});
   }
   const at::Tensor after = torch::empty({1000});
-  EXPECT_EQ(meter->live(), Bytes{4000});
-  EXPECT_EQ(meter->peak(), Bytes{6000});
-  meter->reset_peak();
-  EXPECT_EQ(meter->peak(), Bytes{4000});
+  EXPECT_EQ(memory->live(), Bytes{4000});
+  EXPECT_EQ(memory->peak(), Bytes{6000});
+  memory->reset_peak();
+  EXPECT_EQ(memory->peak(), Bytes{4000});
 }
 
-TEST(MemoryMeter, another_thread_may_free_and_views_cost_nothing) {
-  const auto meter = std::make_shared<MemoryMeter>();
+TEST(DeviceMemory, another_thread_may_free_and_views_cost_nothing) {
+  const auto memory = std::make_shared<DeviceMemory>();
   at::Tensor tensor;
   {
-    const MeteredScope scope(meter);
+    const MemoryScope scope(memory);
     tensor = torch::empty({1000});
     const at::Tensor view = tensor.view({10, 100});
-    EXPECT_EQ(meter->live(), Bytes{4000});
+    EXPECT_EQ(memory->live(), Bytes{4000});
   }
   std::thread([&] { tensor = at::Tensor(); }).join();
-  EXPECT_EQ(meter->live(), Bytes{0});
+  EXPECT_EQ(memory->live(), Bytes{0});
 }
 
-TEST(MemoryMeter, scopes_nest) {
-  const auto outer = std::make_shared<MemoryMeter>();
-  const auto inner = std::make_shared<MemoryMeter>();
-  const MeteredScope first(outer);
+TEST(DeviceMemory, scopes_nest) {
+  const auto outer = std::make_shared<DeviceMemory>();
+  const auto inner = std::make_shared<DeviceMemory>();
+  const MemoryScope first(outer);
   {
-    const MeteredScope second(inner);
+    const MemoryScope second(inner);
     const at::Tensor counted = torch::empty({10});
     EXPECT_EQ(inner->live(), Bytes{40});
   }
@@ -51,24 +55,93 @@ TEST(MemoryMeter, scopes_nest) {
   EXPECT_EQ(outer->live(), Bytes{80});
 }
 
-TEST(MemoryMeter, a_tensor_may_outlive_its_device) {
+TEST(DeviceMemory, a_tensor_may_outlive_its_device) {
   at::Tensor tensor;
   {
-    const auto meter = std::make_shared<MemoryMeter>();
-    const MeteredScope scope(meter);
+    const auto memory = std::make_shared<DeviceMemory>();
+    const MemoryScope scope(memory);
     tensor = torch::ones({100});
   }
   EXPECT_EQ(tensor.sum().item<float>(), 100);
   tensor = at::Tensor();
 }
 
-TEST(MemoryMeter, memory_stays_aligned_as_libtorch_expects) {
-  const auto meter = std::make_shared<MemoryMeter>();
-  const MeteredScope scope(meter);
+TEST(DeviceMemory, memory_stays_aligned_as_libtorch_expects) {
+  const auto memory = std::make_shared<DeviceMemory>();
+  const MemoryScope scope(memory);
   for (const std::int64_t size : {1, 3, 100, 5000}) {
     const at::Tensor tensor = torch::empty({size});
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.data_ptr()) % 64, 0u);
   }
+}
+
+TEST(DeviceMemory,
+     a_freed_block_is_used_again_also_when_another_thread_freed_it) {
+  const auto memory = std::make_shared<DeviceMemory>();
+  const MemoryScope scope(memory);
+  at::Tensor tensor = torch::empty({100'000});
+  const void* block = tensor.data_ptr();
+  std::thread([&] { tensor = at::Tensor(); }).join();
+  EXPECT_GE(memory->kept(), Bytes{400'000});
+  tensor = torch::empty({99'000});  // the sizes need not be equal
+  EXPECT_EQ(tensor.data_ptr(), block);
+  EXPECT_EQ(memory->kept(), Bytes{0});
+}
+
+TEST(DeviceMemory, it_does_not_keep_blocks_of_ever_new_sizes) {
+  const auto memory = std::make_shared<DeviceMemory>();
+  const MemoryScope scope(memory);
+  for (std::int64_t size = 10'000; size < 1'000'000; size += 10'000) {
+    const at::Tensor tensor = torch::empty({size});
+    EXPECT_LE(memory->live() + memory->kept(), Bytes{3 * 4 * size});
+  }
+}
+
+TEST(DeviceMemory, what_exceeds_the_budget_is_refused_by_name) {
+  const auto memory = std::make_shared<DeviceMemory>("cpu:7", Bytes{1'000'000});
+  const MemoryScope scope(memory);
+  const at::Tensor fits = torch::empty({200'000});
+  try {
+    const at::Tensor more = torch::empty({100'000});
+    FAIL() << "allocated " << more.nbytes();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.problem(),
+              "device 'cpu:7' has a budget of 977 KiB, holds 781 KiB and needs "
+              "391 KiB more");
+  }
+  EXPECT_EQ(memory->live(), Bytes{800'000});
+  EXPECT_EQ(torch::ones({40'000}).sum().item<float>(), 40'000);
+}
+
+TEST(BlockPool, sizes_waste_at_most_an_eighth_and_never_shrink) {
+  for (std::size_t bytes = BlockPool::kSmallest; bytes < (1U << 26U);
+       bytes += 1 + bytes / 37) {
+    const std::size_t size = BlockPool::block_size(bytes);
+    EXPECT_GE(size, bytes);
+    EXPECT_LE(size, bytes + bytes / 8);
+    EXPECT_EQ(BlockPool::block_size(size), size);
+  }
+}
+
+TEST(BlockPool, threads_share_it) {
+  BlockPool pool;
+  const std::size_t size = BlockPool::block_size(BlockPool::kSmallest);
+  for (int i = 0; i < 64; ++i) {
+    pool.give(std::aligned_alloc(64, size), size);
+  }
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 1000; ++round) {
+        void* block = pool.take(size);
+        ASSERT_NE(block, nullptr);
+        *static_cast<int*>(block) = round;
+        pool.give(block, size);
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(pool.kept(), Bytes{static_cast<std::int64_t>(64 * size)});
 }
 
 }  // namespace

@@ -36,6 +36,90 @@ TEST(Loss, sequences_count_every_token_that_is_not_masked) {
               1e-5);
 }
 
+struct LossAndGradient {
+  double loss = 0;
+  at::Tensor gradient;  // of the tensor the scores were computed from
+};
+
+template <class CrossEntropy>
+LossAndGradient judged(const at::Tensor& logits,
+                       CrossEntropy cross_entropy_of) {
+  const at::Tensor leaf = logits.clone().requires_grad_();
+  const at::Tensor loss = cross_entropy_of(leaf * 2);
+  loss.backward(torch::full_like(loss, 0.25));
+  return {loss.item<double>(), leaf.grad()};
+}
+
+TEST(CrossEntropy, agrees_with_libtorch_in_value_and_gradient) {
+  torch::manual_seed(2);
+  for (const std::int64_t classes : {2, 10, 8191, 100'000}) {
+    const at::Tensor logits = 5 * torch::randn({37, classes}, torch::kDouble);
+    at::Tensor targets = torch::randint(classes, {37});
+    targets[3] = -100;
+    const LossAndGradient own = judged(logits, [&](at::Tensor scores) {
+      return cross_entropy.sum(std::move(scores), targets);
+    });
+    const LossAndGradient other = judged(logits, [&](const at::Tensor& scores) {
+      return at::cross_entropy_loss(scores, targets, {}, at::Reduction::Sum);
+    });
+    EXPECT_NEAR(own.loss, other.loss, 1e-9);
+    EXPECT_TRUE(torch::allclose(own.gradient, other.gradient, 1e-9, 1e-12));
+  }
+}
+
+TEST(CrossEntropy, scores_far_apart_stay_finite) {
+  const at::Tensor logits = torch::tensor({{1000.0F, -1000.0F}});
+  const LossAndGradient own = judged(logits, [&](at::Tensor scores) {
+    return cross_entropy.sum(std::move(scores), torch::ones({1}, torch::kLong));
+  });
+  EXPECT_EQ(own.loss, 4000);
+  EXPECT_TRUE(torch::equal(own.gradient, torch::tensor({{0.5F, -0.5F}})));
+}
+
+TEST(CrossEntropy, only_scores_that_were_given_up_are_overwritten) {
+  const at::Tensor leaf = torch::randn({8, 50}).requires_grad_();
+  const at::Tensor targets = torch::randint(50, {8});
+  const at::Tensor kept = leaf * 2;
+  const at::Tensor before = kept.clone();
+  const at::Tensor loss = cross_entropy.sum(kept, targets);
+  EXPECT_TRUE(torch::equal(kept, before));
+
+  at::Tensor given = leaf * 2;
+  const at::Tensor view = given.detach();  // somebody looks at the memory
+  const at::Tensor same = cross_entropy.sum(std::move(given), targets);
+  EXPECT_TRUE(torch::equal(view, before));
+  EXPECT_EQ(same.item<float>(), loss.item<float>());
+
+  at::Tensor owned = leaf * 2;
+  const float* memory = owned.data_ptr<float>();
+  const at::Tensor third = cross_entropy.sum(std::move(owned), targets);
+  EXPECT_EQ(third.item<float>(), loss.item<float>());
+  EXPECT_NE(*memory, before[0][0].item<float>());
+}
+
+TEST(CrossEntropy, a_second_backward_is_refused) {
+  const at::Tensor leaf = torch::randn({8, 50}).requires_grad_();
+  const at::Tensor loss = cross_entropy.sum(leaf * 2, torch::randint(50, {8}));
+  loss.backward({}, /*retain_graph=*/true);
+  EXPECT_THROW(loss.backward(), Error);
+}
+
+TEST(CrossEntropy, half_precision_scores_are_summed_in_single) {
+  torch::manual_seed(4);
+  const at::Tensor logits = torch::randn({16, 3000}).to(torch::kBFloat16);
+  const at::Tensor targets = torch::randint(3000, {16});
+  const LossAndGradient half = judged(logits, [&](at::Tensor scores) {
+    return cross_entropy.sum(std::move(scores), targets);
+  });
+  const LossAndGradient full =
+      judged(logits.to(torch::kFloat), [&](at::Tensor scores) {
+        return cross_entropy.sum(std::move(scores), targets);
+      });
+  EXPECT_NEAR(half.loss, full.loss, 1e-5 * full.loss);
+  EXPECT_TRUE(torch::allclose(
+      half.gradient.to(torch::kFloat), full.gradient, 0.02, 1e-6));
+}
+
 TEST(Loss, squared_errors_add_up) {
   const at::Tensor targets = torch::zeros({2, 3});
   EXPECT_EQ(mean_squared_error.count(targets), 6);

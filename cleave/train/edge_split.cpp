@@ -1,0 +1,183 @@
+#include "cleave/train/edge_split.h"
+
+#include <torch/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <map>
+#include <set>
+#include <unordered_set>
+#include <utility>
+
+#include "cleave/train/weight_queue.h"
+
+namespace cleave {
+namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::edge_list;
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+
+Edge accumulator_of(const at::Tensor& parameter) {
+  return torch::autograd::impl::gradient_edge(parameter);
+}
+
+// All nodes below the roots, every node after those it leads to.
+std::vector<Node*> nodes_below(const edge_list& roots) {
+  std::vector<Node*> order;
+  std::unordered_set<Node*> seen;
+  struct Visit {
+    Node* node;
+    uint32_t next = 0;
+  };
+  std::vector<Visit> path;  // no recursion: graphs are deep
+  const auto enter = [&](Node* node) {
+    if (node != nullptr && seen.insert(node).second) {
+      path.push_back({node});
+    }
+  };
+  for (const Edge& root : roots) {
+    enter(root.function.get());
+    while (!path.empty()) {
+      Visit& visit = path.back();
+      if (visit.next < visit.node->num_outputs()) {
+        enter(visit.node->next_edge(visit.next++).function.get());
+      } else {
+        order.push_back(visit.node);
+        path.pop_back();
+      }
+    }
+  }
+  return order;
+}
+
+}  // namespace
+
+EdgeSplit::EdgeSplit(Graph graph) : graph_(std::move(graph)) {
+  find_branches();
+}
+
+void EdgeSplit::find_branches() {
+  std::set<const Node*> on_path;  // leads to something B wants
+  for (const Edge& input : graph_.inputs) {
+    on_path.insert(input.function.get());
+  }
+  for (const at::Tensor& parameter : graph_.at_once) {
+    on_path.insert(accumulator_of(parameter).function.get());
+  }
+  // For nodes off the path: the parameters they lead to, by number.
+  std::map<const Node*, std::set<size_t>> leads_to;
+  for (size_t i = 0; i < graph_.later.size(); ++i) {
+    leads_to[accumulator_of(graph_.later[i]).function.get()] = {i};
+  }
+  std::set<const Node*> roots;
+  for (const Edge& root : graph_.roots) {
+    roots.insert(root.function.get());
+  }
+  std::map<Node*, std::set<size_t>> found;
+  std::vector<int> places(graph_.later.size(), 0);
+  for (Node* node : nodes_below(graph_.roots)) {
+    std::set<size_t> below;
+    for (const Edge& next : node->next_edges()) {
+      if (on_path.contains(next.function.get())) {
+        on_path.insert(node);
+      } else if (const auto known = leads_to.find(next.function.get());
+                 known != leads_to.end()) {
+        below.insert(known->second.begin(), known->second.end());
+      }
+    }
+    if (below.empty()) {
+      continue;
+    }
+    if (!on_path.contains(node)) {
+      leads_to[node].insert(below.begin(), below.end());
+    }
+    if (on_path.contains(node) || roots.contains(node)) {
+      found[node] = below;
+      for (const size_t parameter : below) {
+        ++places[parameter];
+      }
+    }
+  }
+  for (const auto& [node, below] : found) {
+    Branch branch{.node = node};
+    for (const size_t parameter : below) {
+      if (places[parameter] == 1) {
+        branch.parameters.push_back(graph_.later[parameter]);
+      }
+    }
+    if (!branch.parameters.empty()) {
+      branches_.push_back(std::move(branch));
+    }
+  }
+  for (size_t i = 0; i < graph_.later.size(); ++i) {
+    if (places[i] != 1) {
+      not_split_.push_back(graph_.later[i]);
+      graph_.at_once.push_back(graph_.later[i]);
+    }
+  }
+}
+
+variable_list EdgeSplit::backward_inputs(const variable_list& seeds) {
+  edge_list wanted = graph_.inputs;
+  for (const at::Tensor& parameter : graph_.at_once) {
+    wanted.push_back(accumulator_of(parameter));
+  }
+  for (const Branch& branch : branches_) {
+    for (uint32_t i = 0; i < branch.node->num_inputs(); ++i) {
+      wanted.emplace_back(branch.node->getptr(), i);
+    }
+  }
+  const variable_list found =
+      torch::autograd::Engine::get_default_engine().execute(
+          graph_.roots,
+          seeds,
+          /*keep_graph=*/true,
+          /*create_graph=*/false,
+          /*accumulate_grad=*/false,
+          wanted);
+  size_t next = graph_.inputs.size();
+  for (const at::Tensor& parameter : graph_.at_once) {
+    if (const at::Tensor& gradient = found[next++]; gradient.defined()) {
+      accumulate_gradient(parameter, gradient);
+    }
+  }
+  for (Branch& branch : branches_) {
+    for (uint32_t i = 0; i < branch.node->num_inputs(); ++i) {
+      branch.gradients.push_back(found[next++]);
+    }
+  }
+  return {found.begin(), found.begin() + std::ssize(graph_.inputs)};
+}
+
+void EdgeSplit::backward_weights() {
+  for (Branch& branch : branches_) {
+    edge_list roots;
+    variable_list seeds;
+    for (uint32_t i = 0; i < branch.gradients.size(); ++i) {
+      if (branch.gradients[i].defined()) {
+        roots.emplace_back(branch.node->getptr(), i);
+        seeds.push_back(std::move(branch.gradients[i]));
+      }
+    }
+    if (roots.empty()) {
+      continue;
+    }
+    edge_list wanted;
+    for (const at::Tensor& parameter : branch.parameters) {
+      wanted.push_back(accumulator_of(parameter));
+    }
+    const variable_list found =
+        torch::autograd::Engine::get_default_engine().execute(
+            roots, seeds, false, false, false, wanted);
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (found[i].defined()) {
+        accumulate_gradient(branch.parameters[i], found[i]);
+      }
+    }
+  }
+  branches_.clear();
+  graph_ = {};
+}
+
+}  // namespace cleave

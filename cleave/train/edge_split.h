@@ -1,0 +1,56 @@
+#pragma once
+
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <vector>
+
+#include "cleave/model/layer.h"
+
+namespace cleave {
+
+// Splits the backward of operations that cannot queue their weight gradients
+// themselves (weight_queue.h), by walking autograd's graph: B stops where the
+// branches to the weights leave the paths to everything else and keeps the
+// gradients found there; W continues from them. One for every microbatch.
+class EdgeSplit {
+ public:
+  // What the graph of a microbatch begins and ends with.
+  struct Graph {
+    torch::autograd::edge_list roots;
+    torch::autograd::edge_list inputs;  // whose gradients B gives
+    Values at_once;                     // parameters whose gradients B adds up
+    Values later;                       // those whose gradients W adds up
+  };
+
+  explicit EdgeSplit(Graph graph);
+
+  // The ones of Graph::later whose gradients cannot be split off: the paths
+  // leave at several places, and sums would change.
+  const Values& not_split() const { return not_split_; }
+
+  // B: the gradients of the inputs. Keeps the graph for W.
+  torch::autograd::variable_list backward_inputs(
+      const torch::autograd::variable_list& seeds);
+
+  // W. REQUIRES: backward_inputs() ran.
+  void backward_weights();
+
+ private:
+  using Node = torch::autograd::Node;
+
+  // Where the branches to some parameters begin.
+  struct Branch {
+    Node* node = nullptr;
+    Values parameters;
+    torch::autograd::variable_list gradients;  // that reached it, per input
+  };
+
+  void find_branches();
+
+  Graph graph_;
+  Values not_split_;
+  std::vector<Branch> branches_;
+};
+
+}  // namespace cleave

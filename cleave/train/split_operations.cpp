@@ -1,0 +1,329 @@
+// The operations whose backward can be split: each keeps what autograd would
+// keep and computes what autograd would compute, the gradient of its weights
+// later. Gradients are equal to autograd's to the last bit.
+#include <ATen/core/grad_mode.h>
+#include <ATen/native/NonSymbolicBC.h>
+#include <torch/autograd.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/library.h>
+#include <torch/types.h>
+
+#include "cleave/model/intercept.h"
+#include "cleave/train/weight_queue.h"
+
+namespace cleave {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Only a parameter's gradient can wait; what was computed from parameters must
+// hand its gradient on.
+bool can_split(const at::Tensor& weight,
+               const std::optional<at::Tensor>& bias = {}) {
+  return at::GradMode::is_enabled() && weight.requires_grad() &&
+         weight.is_leaf() &&
+         (!bias || !bias->defined() ||
+          (bias->requires_grad() && bias->is_leaf()));
+}
+
+// Gives the gradients of the defined ones of `parameters` to the queue, or,
+// where there is none for them, returns them at once, undefined for undefined.
+variable_list now_or_later(const Values& parameters,
+                           const WeightQueue::Work& work) {
+  Values defined;
+  for (const at::Tensor& parameter : parameters) {
+    if (parameter.defined()) {
+      defined.push_back(parameter);
+    }
+  }
+  variable_list now(parameters.size());
+  if (WeightQueue* queue = queue_for(defined)) {
+    queue->push(defined, work);
+    return now;
+  }
+  const Values gradients = work();
+  for (size_t i = 0, next = 0; i < parameters.size(); ++i) {
+    if (parameters[i].defined()) {
+      now[i] = gradients[next++];
+    }
+  }
+  return now;
+}
+
+struct SplitLinear : torch::autograd::Function<SplitLinear> {
+  static at::Tensor forward(AutogradContext* context,
+                            const at::Tensor& input,
+                            const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias) {
+    context->save_for_backward({input, weight, bias.value_or(at::Tensor())});
+    return at::linear(input, weight, bias);
+  }
+
+  static variable_list backward(AutogradContext* context,
+                                const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& input = saved[0];
+    const at::Tensor& weight = saved[1];
+    const at::Tensor rows = gradients[0].reshape({-1, weight.size(0)});
+    at::Tensor of_input;
+    if (context->needs_input_grad(0)) {
+      of_input = rows.mm(weight).view(input.sizes());
+    }
+    const bool has_bias = saved[2].defined();
+    const variable_list of_weights =
+        now_or_later({weight, saved[2]}, [rows, input, has_bias] {
+          Values result{rows.t().mm(input.reshape({-1, input.size(-1)}))};
+          if (has_bias) {
+            result.push_back(rows.sum(0));
+          }
+          return result;
+        });
+    return {of_input, of_weights[0], of_weights[1]};
+  }
+};
+
+struct SplitEmbedding : torch::autograd::Function<SplitEmbedding> {
+  static at::Tensor forward(AutogradContext* context,
+                            const at::Tensor& weight,
+                            const at::Tensor& indices,
+                            std::int64_t padding,
+                            bool scaled) {
+    context->save_for_backward({weight, indices});
+    context->saved_data["padding"] = padding;
+    context->saved_data["scaled"] = scaled;
+    return at::embedding(weight, indices, padding, scaled, false);
+  }
+
+  static variable_list backward(AutogradContext* context,
+                                const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& weight = saved[0];
+    const variable_list of_weights =
+        now_or_later({weight},
+                     [gradient = gradients[0],
+                      indices = saved[1],
+                      count = weight.size(0),
+                      padding = context->saved_data["padding"].toInt(),
+                      scaled = context->saved_data["scaled"].toBool()] {
+                       return Values{at::embedding_backward(
+                           gradient, indices, count, padding, scaled, false)};
+                     });
+    return {of_weights[0], {}, {}, {}};
+  }
+};
+
+// How a convolution slides.
+struct Sliding {
+  std::vector<std::int64_t> stride;
+  std::vector<std::int64_t> padding;
+  std::vector<std::int64_t> dilation;
+  bool transposed = false;
+  std::vector<std::int64_t> output_padding;
+  std::int64_t groups = 1;
+};
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
+    const at::Tensor& gradient,
+    const at::Tensor& input,
+    const at::Tensor& weight,
+    const std::vector<std::int64_t>& bias_sizes,
+    const Sliding& sliding,
+    std::array<bool, 3> wanted) {
+  return at::convolution_backward(gradient,
+                                  input,
+                                  weight,
+                                  bias_sizes.empty()
+                                      ? at::OptionalIntArrayRef()
+                                      : at::OptionalIntArrayRef(bias_sizes),
+                                  sliding.stride,
+                                  sliding.padding,
+                                  sliding.dilation,
+                                  sliding.transposed,
+                                  sliding.output_padding,
+                                  sliding.groups,
+                                  wanted);
+}
+
+struct SplitConvolution : torch::autograd::Function<SplitConvolution> {
+  static at::Tensor forward(AutogradContext* context,
+                            const at::Tensor& input,
+                            const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias,
+                            const Sliding& sliding) {
+    context->save_for_backward({input, weight, bias.value_or(at::Tensor())});
+    context->saved_data["stride"] = sliding.stride;
+    context->saved_data["padding"] = sliding.padding;
+    context->saved_data["dilation"] = sliding.dilation;
+    context->saved_data["transposed"] = sliding.transposed;
+    context->saved_data["output_padding"] = sliding.output_padding;
+    context->saved_data["groups"] = sliding.groups;
+    return at::convolution(input,
+                           weight,
+                           bias,
+                           sliding.stride,
+                           sliding.padding,
+                           sliding.dilation,
+                           sliding.transposed,
+                           sliding.output_padding,
+                           sliding.groups);
+  }
+
+  static variable_list backward(AutogradContext* context,
+                                const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& gradient = gradients[0];
+    const at::Tensor& input = saved[0];
+    const at::Tensor& weight = saved[1];
+    const Sliding sliding = sliding_of(*context);
+    const std::vector<std::int64_t> bias_sizes =
+        saved[2].defined() ? saved[2].sizes().vec()
+                           : std::vector<std::int64_t>();
+    at::Tensor of_input;
+    if (context->needs_input_grad(0)) {
+      of_input = std::get<0>(convolution_backward(
+          gradient, input, weight, bias_sizes, sliding, {true, false, false}));
+    }
+    const variable_list of_weights = now_or_later(
+        {weight, saved[2]}, [gradient, input, weight, bias_sizes, sliding] {
+          const bool has_bias = !bias_sizes.empty();
+          const auto [none, of_weight, of_bias] =
+              convolution_backward(gradient,
+                                   input,
+                                   weight,
+                                   bias_sizes,
+                                   sliding,
+                                   {false, true, has_bias});
+          return has_bias ? Values{of_weight, of_bias} : Values{of_weight};
+        });
+    return {of_input, of_weights[0], of_weights[1], {}};
+  }
+
+ private:
+  static Sliding sliding_of(AutogradContext& context) {
+    auto& data = context.saved_data;
+    return {data["stride"].toIntVector(),
+            data["padding"].toIntVector(),
+            data["dilation"].toIntVector(),
+            data["transposed"].toBool(),
+            data["output_padding"].toIntVector(),
+            data["groups"].toInt()};
+  }
+};
+
+at::Tensor linear(c10::DispatchKeySet keys,
+                  const at::Tensor& input,
+                  const at::Tensor& weight,
+                  const std::optional<at::Tensor>& bias) {
+  if (can_split(weight, bias) && input.dim() >= 2 && weight.dim() == 2) {
+    return SplitLinear::apply(input, weight, bias);
+  }
+  return at::_ops::linear::redispatch(
+      keys & kAfterIntercept, input, weight, bias);
+}
+
+// The parameter that `tensor` is the transpose of; undefined if it is none.
+at::Tensor transposed_parameter(const at::Tensor& tensor) {
+  const auto node = tensor.requires_grad() ? tensor.grad_fn() : nullptr;
+  if (node == nullptr || tensor.dim() != 2 || node->name() != "TBackward0") {
+    return {};
+  }
+  const auto* sum = dynamic_cast<torch::autograd::AccumulateGrad*>(
+      node->next_edge(0).function.get());
+  return sum != nullptr ? sum->variable : at::Tensor();
+}
+
+// torch::nn::Linear is addmm or matmul with the transpose of its weight.
+at::Tensor addmm(c10::DispatchKeySet keys,
+                 const at::Tensor& bias,
+                 const at::Tensor& input,
+                 const at::Tensor& matrix,
+                 const at::Scalar& beta,
+                 const at::Scalar& alpha) {
+  const at::Tensor weight = transposed_parameter(matrix);
+  if (weight.defined() && bias.dim() == 1 && can_split(weight, bias) &&
+      beta.equal(1) && alpha.equal(1)) {
+    return SplitLinear::apply(input, weight, std::optional(bias));
+  }
+  return at::_ops::addmm::redispatch(
+      keys & kAfterIntercept, bias, input, matrix, beta, alpha);
+}
+
+at::Tensor matmul(c10::DispatchKeySet keys,
+                  const at::Tensor& input,
+                  const at::Tensor& matrix) {
+  const at::Tensor weight = transposed_parameter(matrix);
+  if (weight.defined() && can_split(weight) && input.dim() >= 2) {
+    return SplitLinear::apply(input, weight, std::optional<at::Tensor>());
+  }
+  return at::_ops::matmul::redispatch(keys & kAfterIntercept, input, matrix);
+}
+
+at::Tensor embedding(c10::DispatchKeySet keys,
+                     const at::Tensor& weight,
+                     const at::Tensor& indices,
+                     c10::SymInt padding,
+                     bool scaled,
+                     bool sparse) {
+  if (can_split(weight) && !sparse) {
+    return SplitEmbedding::apply(weight, indices, padding.expect_int(), scaled);
+  }
+  return at::_ops::embedding::redispatch(keys & kAfterIntercept,
+                                         weight,
+                                         indices,
+                                         std::move(padding),
+                                         scaled,
+                                         sparse);
+}
+
+at::Tensor convolution(c10::DispatchKeySet keys,
+                       const at::Tensor& input,
+                       const at::Tensor& weight,
+                       const std::optional<at::Tensor>& bias,
+                       c10::SymIntArrayRef stride,
+                       c10::SymIntArrayRef padding,
+                       c10::SymIntArrayRef dilation,
+                       bool transposed,
+                       c10::SymIntArrayRef output_padding,
+                       c10::SymInt groups) {
+  if (can_split(weight, bias)) {
+    return SplitConvolution::apply(
+        input,
+        weight,
+        bias,
+        Sliding{C10_AS_INTARRAYREF_SLOW(stride).vec(),
+                C10_AS_INTARRAYREF_SLOW(padding).vec(),
+                C10_AS_INTARRAYREF_SLOW(dilation).vec(),
+                transposed,
+                C10_AS_INTARRAYREF_SLOW(output_padding).vec(),
+                groups.expect_int()});
+  }
+  return at::_ops::convolution::redispatch(keys & kAfterIntercept,
+                                           input,
+                                           weight,
+                                           bias,
+                                           stride,
+                                           padding,
+                                           dilation,
+                                           transposed,
+                                           output_padding,
+                                           std::move(groups));
+}
+
+}  // namespace
+
+void install_split_operations() {
+  static torch::Library library(
+      torch::Library::IMPL, "aten", kInterceptKey, __FILE__, __LINE__);
+  static const bool installed = [] {
+    library.impl("linear", linear);
+    library.impl("addmm", addmm);
+    library.impl("matmul", matmul);
+    library.impl("embedding", embedding);
+    library.impl("convolution", convolution);
+    return true;
+  }();
+  static_cast<void>(installed);
+}
+
+}  // namespace cleave

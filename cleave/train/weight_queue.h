@@ -1,0 +1,87 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "cleave/model/layer.h"
+
+// Splitting backward in two: while B runs, operations that know how (linear,
+// convolution, embedding) compute only the gradients of their inputs, and queue
+// the gradients of their weights for W.
+namespace cleave {
+
+// Adds a gradient to what the parameter has, as autograd would: the first one
+// is taken over, later ones are added in place.
+void accumulate_gradient(at::Tensor parameter, at::Tensor gradient);
+
+// The parameters of a stage whose gradients cannot wait for W.
+class AtOnce {
+ public:
+  void add(const at::Tensor& parameter);
+  bool has(const at::Tensor& parameter) const;
+
+ private:
+  std::set<const void*> parameters_;
+};
+
+// The weight gradients that the B of one microbatch left open. Used by one
+// thread.
+class WeightQueue {
+ public:
+  // Computes one gradient per parameter of an operation.
+  using Work = std::function<Values()>;
+
+  // REQUIRES: every parameter is defined and requires a gradient.
+  void push(Values parameters, Work work);
+
+  bool has(const at::Tensor& parameter) const;
+
+  // W: does the work in the order it came and adds the gradients up. Several
+  // gradients of one parameter are summed first, as autograd sums them.
+  void run();
+
+ private:
+  struct Entry {
+    Values parameters;
+    Work work;
+  };
+
+  std::vector<Entry> entries_;
+};
+
+// While it lives, the operations above, called on this thread, are recorded so
+// that their backward can be split.
+class SplittingForward {
+ public:
+  SplittingForward();
+  ~SplittingForward();
+  SplittingForward(const SplittingForward&) = delete;
+  SplittingForward& operator=(const SplittingForward&) = delete;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+// While it lives, a backward on this thread queues what can wait; without one,
+// the operations give all their gradients to autograd.
+class SplittingBackward {
+ public:
+  SplittingBackward(WeightQueue& queue, const AtOnce& at_once);
+  ~SplittingBackward();
+  SplittingBackward(const SplittingBackward&) = delete;
+  SplittingBackward& operator=(const SplittingBackward&) = delete;
+};
+
+// The queue for the gradients of these parameters; null where they cannot wait
+// or no SplittingBackward is alive. Undefined parameters do not matter.
+WeightQueue* queue_for(const Values& parameters);
+
+// Registers the operations; called by SplittingForward.
+void install_split_operations();
+
+}  // namespace cleave
