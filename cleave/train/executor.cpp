@@ -18,6 +18,8 @@ const char* deed_of(Op op) {
       return "forward";
     case Op::backward:
       return "backward";
+    case Op::weight:
+      return "weight gradients";
     case Op::receive_forward:
       return "receiving values";
     case Op::send_forward:

@@ -49,6 +49,17 @@ TEST(WithMessages, a_rank_may_have_stages_that_are_no_neighbours) {
   EXPECT_EQ(to_text(problems(complete), complete), "");
 }
 
+TEST(WithMessages, gradients_go_back_before_the_weights_are_done) {
+  const Schedule split = parse_schedule(
+      "rank 0: F0 B0 W0\n"
+      "rank 1: F0 B0 W0\n");
+  const Schedule complete = with_messages(split);
+  EXPECT_EQ(to_text(complete),
+            "rank 0: F0 SF0 RB0 B0 W0\n"
+            "rank 1: RF0 F0 B0 SB0 W0\n");
+  EXPECT_EQ(to_text(problems(complete), complete), "");
+}
+
 TEST(WithMessages, refuses_a_schedule_that_has_messages) {
   EXPECT_THROW(with_messages(with_messages(gpipe(2, 2))), Error);
 }

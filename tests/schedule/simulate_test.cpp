@@ -116,6 +116,141 @@ TEST(Simulate, three_uneven_stages_give_the_times_worked_out_by_hand) {
   EXPECT_EQ(to_text(timeline.rows[2]), "F0 4-5, F1 7-8, B0 8-12, B1 12-16");
 }
 
+TEST(Simulate, a_backward_with_a_weight_action_leaves_that_time_to_it) {
+  const ScheduleCosts costs =
+      even_costs(2, {Seconds{1}, Seconds{2}, Seconds{4}}, Seconds{0.5});
+  const Timeline timeline =
+      simulate(with_messages(parse_schedule("rank 0: F0 F1 B0 B1 W1\n"
+                                            "rank 1: F0 B0 W0 F1 B1\n")),
+               costs);
+  EXPECT_EQ(to_text(timeline.rows[0]),
+            "F0 0-1, F1 1-2, B0 5-11, B1 16-18, W1 18-22");
+  EXPECT_EQ(to_text(timeline.rows[1]),
+            "F0 1.5-2.5, B0 2.5-4.5, W0 4.5-8.5, F1 8.5-9.5, B1 9.5-15.5");
+  EXPECT_EQ(timeline.busy, (std::vector{Seconds{14}, Seconds{14}}));
+}
+
+TEST(Simulate, updates_lengthen_a_rank_and_keep_it_busy) {
+  ScheduleCosts costs = even_costs(3, {Seconds{1}, Seconds{2}});
+  costs.updates = {Seconds{1}, Seconds{10}, Seconds{2}};
+  const Schedule schedule = parse_schedule(
+      "rank 0: 0F0 0B0\n"
+      "rank 1: 1F0 2F0 2B0 1B0\n");
+  const Timeline timeline = simulate(schedule, costs);
+  EXPECT_EQ(timeline.length, Seconds{7 + 12});
+  EXPECT_EQ(timeline.busy, (std::vector{Seconds{3 + 1}, Seconds{6 + 12}}));
+  costs.updates.pop_back();
+  EXPECT_THROW(simulate(schedule, costs), Error);
+}
+
+TEST(Period, is_the_step_of_1f1b_where_stages_are_even) {
+  for (int p = 1; p <= 6; ++p) {
+    for (int m = 1; m <= 9; ++m) {
+      const Schedule schedule = one_f_one_b(p, m);
+      const ScheduleCosts costs =
+          even_costs(p, {Seconds{1}, Seconds{2}}, Seconds{0.25});
+      EXPECT_DOUBLE_EQ(period(schedule, costs).value,
+                       simulate(schedule, costs).length.value);
+    }
+  }
+}
+
+TEST(Period, is_shorter_where_ranks_can_begin_before_others_end) {
+  // A rank that does nothing but forwards is never waited for.
+  const ScheduleCosts costs = even_costs(4, {Seconds{2}, Seconds{0}});
+  EXPECT_EQ(period(forward_only(4, 5), costs), Seconds{10});
+  EXPECT_EQ(simulate(forward_only(4, 5), costs).length, Seconds{16});
+}
+
+// The ends of every rank's steps when its row is run so often, by the rules.
+std::vector<std::vector<double>> ends_of_steps(const Schedule& compute,
+                                               const ScheduleCosts& costs,
+                                               int steps) {
+  const int ranks = static_cast<int>(compute.rows.size());
+  std::vector<std::vector<double>> all(1, std::vector<double>(ranks, 0));
+  for (int step = 0; step < steps; ++step) {
+    std::vector<double> now = all.back();
+    std::vector<std::size_t> next(ranks, 0);
+    std::map<Action, double> ends;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int rank = 0; rank < ranks; ++rank) {
+        if (next[rank] == compute.rows[rank].size()) {
+          continue;
+        }
+        const Action action = compute.rows[rank][next[rank]];
+        const auto [op, m, stage] = action;
+        const StageCost& cost = costs.stages[stage.value];
+        const bool forward = op == Op::forward;
+        const int from = stage.value + (forward ? -1 : 1);
+        double ready = 0;
+        if (op != Op::weight && from >= 0 && from < compute.stages) {
+          const Action need{op, m, StageId{from}};
+          if (!ends.contains(need)) {
+            continue;
+          }
+          const auto& row = compute.rows[rank];
+          const bool near = std::ranges::find(row, need) != row.end();
+          const Seconds message = forward ? costs.forward_message[from]
+                                          : costs.backward_message[stage.value];
+          ready = ends[need] + (near ? 0 : message.value);
+        }
+        const bool split = std::ranges::count(compute.rows[rank],
+                                              Action{Op::weight, m, stage}) > 0;
+        const double whole =
+            cost.backward.value + (split ? 0 : cost.weight.value);
+        now[rank] = std::max(now[rank], ready) + (forward ? cost.forward.value
+                                                  : op == Op::backward
+                                                      ? whole
+                                                      : cost.weight.value);
+        ends[action] = now[rank];
+        moved = true;
+        ++next[rank];
+      }
+    }
+    for (StageId stage; stage.value < compute.stages; ++stage.value) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto& row = compute.rows[rank];
+        const Action first{Op::forward, Microbatch{0}, stage};
+        if (std::ranges::find(row, first) != row.end()) {
+          now[rank] += costs.updates[stage.value].value;
+        }
+      }
+    }
+    all.push_back(now);
+  }
+  return all;
+}
+
+TEST(Period, is_what_many_steps_in_a_row_take_on_average) {
+  std::mt19937 random(3);
+  const auto draw = [&] {
+    return Seconds{static_cast<double>(random() % 64) / 8};
+  };
+  const std::vector<std::string> texts{
+      "rank 0: F0 F1 B0 W0 B1 W1\nrank 1: F0 B0 F1 B1 W0 W1\n",
+      "rank 0: F0 F1 F2 B0 B1 B2\nrank 1: F0 F1 B0 F2 B1 B2\n"
+      "rank 2: F0 B0 F1 B1 W1 F2 B2 W2\n",
+      "rank 0: 0F0 0F1 3F0 3B0 3F1 3B1 3W0 3W1 0B0 0B1\n"
+      "rank 1: 1F0 2F0 1F1 2F1 2B0 1B0 2B1 1B1\n"};
+  for (int round = 0; round < 60; ++round) {
+    const Schedule schedule = parse_schedule(texts[round % texts.size()]);
+    ScheduleCosts costs = even_costs(schedule.stages, {});
+    for (StageCost& cost : costs.stages) {
+      cost = {draw(), draw(), draw()};
+    }
+    std::ranges::generate(costs.forward_message, draw);
+    std::ranges::generate(costs.backward_message, draw);
+    costs.updates.resize(schedule.stages);
+    std::ranges::generate(costs.updates, draw);
+    // Six divides by every number of ranks that a circuit can visit here.
+    const auto ends = ends_of_steps(schedule, costs, 66);
+    EXPECT_NEAR(period(with_messages(schedule), costs).value,
+                (ends[66][0] - ends[60][0]) / 6,
+                1e-9);
+  }
+}
+
 // When everything ends, by repeating the rules until nothing changes.
 std::map<Action, double> settled_ends(const Schedule& compute,
                                       const ScheduleCosts& costs) {
