@@ -8,6 +8,7 @@
 #include "cleave/schedule/passes.h"
 #include "cleave/schedule/registry.h"
 #include "cleave/schedule/validate.h"
+#include "tests/schedule/shapes.h"
 
 // Damages good schedules in every place and compares the validator with a
 // second opinion that shares no code with it.
@@ -138,14 +139,15 @@ class Play {
 template <typename Test>
 void for_small_schedules(Test test) {
   for (const ScheduleKind& kind : kSchedules) {
-    for (const auto& [stages, microbatches] :
-         {std::pair(1, 3), {2, 1}, {2, 3}, {3, 4}, {4, 2}}) {
-      const Schedule compute = kind.make(stages, microbatches);
+    for (const auto& [ranks, microbatches] :
+         {std::pair(1, 3), {2, 1}, {2, 3}, {3, 3}}) {
+      const Schedule compute =
+          kind.make(shapes_of(kind, ranks, microbatches).front());
       test(compute);
       test(with_messages(compute));
     }
   }
-  test(with_messages(forward_only(3, 3)));
+  test(with_messages(forward_only(in_turn(3), 3)));
   test(with_messages(
       parse_schedule("rank 0: 0F0 0F1 3F0 3B0 3F1 3B1 0B0 0B1\n"
                      "rank 1: 1F0 2F0 1F1 2F1 2B0 1B0 2B1 1B1\n")));

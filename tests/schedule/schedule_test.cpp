@@ -5,6 +5,7 @@
 #include "cleave/error.h"
 #include "cleave/schedule/passes.h"
 #include "cleave/schedule/registry.h"
+#include "tests/schedule/shapes.h"
 
 namespace cleave {
 namespace {
@@ -44,12 +45,14 @@ TEST(ScheduleText, reading_a_row_gives_back_what_was_written) {
 
 TEST(ScheduleText, reading_every_schedule_gives_back_what_was_written) {
   for (const ScheduleKind& kind : kSchedules) {
-    for (int stages = 1; stages <= 8; ++stages) {
+    for (int ranks = 1; ranks <= 8; ++ranks) {
       for (int microbatches = 1; microbatches <= 12; ++microbatches) {
-        const Schedule compute = kind.make(stages, microbatches);
-        const Schedule complete = with_messages(compute);
-        EXPECT_EQ(parse_schedule(to_text(compute)), compute);
-        EXPECT_EQ(parse_schedule(to_text(complete)), complete);
+        for (const auto& shape : shapes_of(kind, ranks, microbatches)) {
+          const Schedule compute = kind.make(shape);
+          const Schedule complete = with_messages(compute);
+          EXPECT_EQ(parse_schedule(to_text(compute)), compute);
+          EXPECT_EQ(parse_schedule(to_text(complete)), complete);
+        }
       }
     }
   }

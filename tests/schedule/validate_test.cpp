@@ -59,7 +59,7 @@ TEST(Validate, a_stage_is_on_some_rank) {
 }
 
 TEST(Validate, stages_and_microbatches_must_exist) {
-  Schedule schedule = gpipe(2, 1);
+  Schedule schedule = gpipe({.ranks = 2, .microbatches = 1});
   schedule.rows[0].push_back({Op::forward, Microbatch{7}, StageId{0}});
   schedule.rows[1].push_back({Op::forward, Microbatch{0}, StageId{2}});
   EXPECT_EQ(to_text(problems(schedule), schedule),
@@ -70,7 +70,7 @@ TEST(Validate, stages_and_microbatches_must_exist) {
 }
 
 TEST(Validate, numbers_below_zero_do_not_exist) {
-  Schedule schedule = gpipe(1, 1);
+  Schedule schedule = gpipe({.ranks = 1, .microbatches = 1});
   schedule.rows[0].push_back({Op::forward, Microbatch{-1}, StageId{-1}});
   EXPECT_EQ(to_text(problems(schedule), schedule),
             "rank 0: 0F0 0B0 -1F-1\n"
@@ -266,7 +266,8 @@ TEST(Validate, a_rank_behind_a_deadlock_is_reported_too) {
 }
 
 TEST(Validate, one_missing_action_is_one_problem) {
-  Schedule schedule = with_messages(one_f_one_b(4, 6));
+  Schedule schedule =
+      with_messages(one_f_one_b({.ranks = 4, .microbatches = 6}));
   schedule.rows[0].erase(schedule.rows[0].begin());
   EXPECT_EQ(problems(schedule).size(), 1);
 }
@@ -285,7 +286,7 @@ TEST(Validate, every_problem_is_reported) {
 }
 
 TEST(Validate, a_long_row_is_shown_only_around_the_place) {
-  Schedule schedule = gpipe(1, 20);
+  Schedule schedule = gpipe({.ranks = 1, .microbatches = 20});
   schedule.rows[0].erase(schedule.rows[0].begin() + 15);
   EXPECT_EQ(to_text(problems(schedule), schedule),
             "rank 0: ... F7 F8 F9 F10 F11 F12 F13 F14 F16 F17 F18 F19 B0 B1 B2 "
@@ -294,7 +295,8 @@ TEST(Validate, a_long_row_is_shown_only_around_the_place) {
 }
 
 TEST(Check, says_nothing_about_a_schedule_that_can_run) {
-  EXPECT_NO_THROW(check(with_messages(one_f_one_b(4, 8))));
+  EXPECT_NO_THROW(
+      check(with_messages(one_f_one_b({.ranks = 4, .microbatches = 8}))));
 }
 
 TEST(Check, throws_an_error_that_shows_the_place) {
@@ -311,7 +313,7 @@ TEST(Check, throws_an_error_that_shows_the_place) {
 }
 
 TEST(Check, shows_ten_problems_and_counts_the_rest) {
-  Schedule schedule = gpipe(1, 12);
+  Schedule schedule = gpipe({.ranks = 1, .microbatches = 12});
   std::ranges::reverse(schedule.rows[0]);
   try {
     check(schedule);
