@@ -22,7 +22,8 @@ Timeline timeline_of(const Plan& plan) {
   costs.forward_message.resize(stages - 1);
   costs.backward_message.resize(stages - 1);
   return simulate(
-      with_messages(make_schedule(plan.schedule, stages, plan.microbatches)),
+      with_messages(make_schedule(
+          plan.schedule, {.ranks = stages, .microbatches = plan.microbatches})),
       costs);
 }
 

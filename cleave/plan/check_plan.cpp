@@ -34,7 +34,7 @@ void check_numbers(const Plan& plan) {
     fail("the plan has no stages", "Give it at least one.");
   }
   // Throws where there is no such schedule.
-  make_schedule(plan.schedule, static_cast<int>(plan.stages.size()), 1);
+  make_schedule(plan.schedule, {.ranks = static_cast<int>(plan.stages.size())});
 }
 
 // The plan has `found` where the model has `expected`; says what is wrong.

@@ -164,9 +164,11 @@ Draft draft_for(int stages,
                 const std::vector<DeviceSpec>& devices,
                 const PlanRequest& request) {
   const int microbatches = microbatches_for(stages, request);
-  Draft draft{.profile = rescaled(profile, request.batch, microbatches),
-              .schedule = make_schedule(request.schedule, stages, microbatches),
-              .problem = {}};
+  Draft draft{
+      .profile = rescaled(profile, request.batch, microbatches),
+      .schedule = make_schedule(
+          request.schedule, {.ranks = stages, .microbatches = microbatches}),
+      .problem = {}};
   draft.problem = cut_problem(draft, devices, request);
   return draft;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
 #include <string_view>
 
 #include "cleave/report/svg.h"
@@ -31,6 +33,13 @@ Seconds first_start(const Timeline& timeline) {
     }
   }
   return std::isfinite(first.value) ? first : Seconds{};
+}
+
+bool has_weights(const Timeline& timeline) {
+  return std::ranges::any_of(timeline.rows, [](const auto& row) {
+    return std::ranges::any_of(
+        row, [](const Span& span) { return span.action.op == Op::weight; });
+  });
 }
 
 std::string bubble_text(const Timeline& timeline) {
@@ -90,16 +99,33 @@ bool is_dense(const std::vector<Block>& row) {
   return covered < static_cast<double>(row.size());
 }
 
+// How compute looks in text: its letter, and a line up to its width.
+struct Stroke {
+  std::string_view letter;
+  std::string_view line;
+};
+
+Stroke stroke_of(Op op) {
+  switch (op) {
+    case Op::forward:
+      return {"F", "─"};
+    case Op::backward:
+      return {"B", "═"};
+    default:
+      return {"W", "┄"};
+  }
+}
+
 // The label, then a line up to the width; only the letter where the label does
 // not fit.
 std::string labelled(const Action& action, bool with_stage, int width) {
-  const bool forward = action.op == Op::forward;
+  const Stroke stroke = stroke_of(action.op);
   std::string label = to_text(action, with_stage);
   if (columns(label) > width) {
-    label = forward ? "F" : "B";
+    label = stroke.letter;
   }
   for (int column = columns(label); column < width; ++column) {
-    label += forward ? "─" : "═";
+    label += stroke.line;
   }
   return label;
 }
@@ -128,26 +154,38 @@ std::string sparse_row(const std::vector<Block>& row,
 
 // Tells for every column what fills it: single actions would not show.
 std::string dense_row(const std::vector<Block>& row, int width) {
-  std::vector<double> forward(width, 0);
-  std::vector<double> backward(width, 0);
+  std::map<Op, std::vector<double>> filled;
   for (const auto& [action, begin, end] : row) {
-    auto& filled = action.op == Op::forward ? forward : backward;
+    auto& columns_of_op =
+        filled.try_emplace(action.op, std::vector<double>(width, 0))
+            .first->second;
     for (int i = static_cast<int>(begin); i < width && i < end; ++i) {
-      filled[i] += std::min(end, i + 1.0) - std::max<double>(begin, i);
+      columns_of_op[i] += std::min(end, i + 1.0) - std::max<double>(begin, i);
     }
   }
   constexpr double kTrace = 0.1;  // less of a column than this does not show
   std::string text;
   for (int i = 0; i < width; ++i) {
-    if (forward[i] + backward[i] < 0.5) {
-      text += "·";
-    } else if (forward[i] < kTrace) {
-      text += "B";
-    } else {
-      text += backward[i] < kTrace ? "F" : "▒";
+    double busy = 0;
+    int shown = 0;
+    std::string_view letter;
+    for (const auto& [op, columns_of_op] : filled) {
+      busy += columns_of_op[i];
+      shown += columns_of_op[i] >= kTrace ? 1 : 0;
+      letter = columns_of_op[i] >= kTrace ? stroke_of(op).letter : letter;
     }
+    text += busy < 0.5 ? "·" : shown == 1 ? letter : "▒";
   }
   return text;
+}
+
+std::string text_legend(bool weights, bool mixed) {
+  return std::string("F forward, B backward, ") +
+         (weights ? "W weights, " : "") +
+         (!mixed    ? ""
+          : weights ? "▒ several, "
+                    : "▒ both, ") +
+         "· idle; ";
 }
 
 // ---- SVG --------------------------------------------------------------------
@@ -157,18 +195,30 @@ constexpr double kLeft = 84;   // of the time line; row names stand before it
 constexpr double kRight = 24;  // behind it
 constexpr double kTop = 56;    // of the first row
 
-// Blue and amber differ for every kind of colour blindness, and dark and light
-// differ without any colour.
+// Blue, amber and teal differ for every kind of colour blindness, and dark,
+// light and medium differ without any colour.
 struct Ink {
   std::string_view fill;
   std::string_view text;
 };
 constexpr Ink kForward{"#3d74a6", "#ffffff"};
 constexpr Ink kBackward{"#f0c274", "#3a2a08"};
+constexpr Ink kWeight{"#7dbcae", "#0e3029"};
 constexpr std::string_view kIdle = "#e9edf1";
 constexpr std::string_view kText = "#24303c";
 constexpr std::string_view kFaintText = "#5c6975";
 constexpr std::string_view kLine = "#d3d9df";
+
+const Ink& ink_of(Op op) {
+  switch (op) {
+    case Op::forward:
+      return kForward;
+    case Op::backward:
+      return kBackward;
+    default:
+      return kWeight;
+  }
+}
 
 // Where things stand on the image.
 struct Layout {
@@ -196,8 +246,38 @@ struct Layout {
   double bottom;  // of the rows
 };
 
-std::string svg_action(const Span& span, const Layout& layout, double y) {
-  const Ink& ink = span.action.op == Op::forward ? kForward : kBackward;
+// The stages of a rank, ascending.
+std::vector<StageId> stages_of(const std::vector<Span>& row) {
+  std::set<StageId> found;
+  for (const Span& span : row) {
+    found.insert(span.action.stage);
+  }
+  return {found.begin(), found.end()};
+}
+
+// Tells the stages of a rank apart: a line at the foot of the block, at its
+// left for the first stage, at its right for the last.
+std::string svg_stage_mark(const svg::Box& box,
+                           const std::vector<StageId>& stages,
+                           StageId stage) {
+  if (stages.size() < 2) {
+    return "";
+  }
+  const auto index = std::ranges::find(stages, stage) - stages.begin();
+  const double part = box.width / static_cast<double>(stages.size());
+  const double thick = box.height * 0.14;
+  return svg::rect({box.x + part * static_cast<double>(index),
+                    box.y + box.height - thick,
+                    part,
+                    thick},
+                   kText);
+}
+
+std::string svg_action(const Span& span,
+                       const std::vector<StageId>& stages,
+                       const Layout& layout,
+                       double y) {
+  const Ink& ink = ink_of(span.action.op);
   const double full = layout.x(span.end) - layout.x(span.start);
   const double width = full > 4 ? full - 1 : full;  // a gap where there is room
   const svg::Box box{layout.x(span.start), y, width, layout.row_height()};
@@ -209,6 +289,7 @@ std::string svg_action(const Span& span, const Layout& layout, double y) {
                       to_text(span.start - layout.origin) + ", takes " +
                       to_text(span.end - span.start));
   out += "</title>" + svg::rect(box, ink.fill, width > 8 ? 2.5 : 0);
+  out += svg_stage_mark(box, stages, span.action.stage);
   // Digits are at most 0.62 of the font's size wide.
   if (width >= static_cast<double>(number.size()) * size * 0.62 + 3) {
     out += svg::text(box.x + width / 2,
@@ -230,9 +311,10 @@ std::string svg_row(const Timeline& timeline,
                               name,
                               {.size = 12, .fill = kText, .anchor = "end"});
   out += svg::rect({kLeft, y, kWidth - kLeft - kRight, height}, kIdle) + "\n";
+  const std::vector<StageId> stages = stages_of(timeline.rows[rank]);
   for (const Span& span : timeline.rows[rank]) {
     if (is_compute(span.action.op)) {
-      out += svg_action(span, layout, y);
+      out += svg_action(span, stages, layout, y);
     }
   }
   return out;
@@ -291,9 +373,9 @@ std::string svg_axis(const Timeline& timeline, const Layout& layout) {
 }
 
 // Right of the title.
-std::string svg_legend() {
+std::string svg_legend(bool weights) {
   std::string out;
-  double x = kWidth - kRight - 226;
+  double x = kWidth - kRight - (weights ? 312 : 226);
   const auto add =
       [&](std::string_view fill, std::string_view words, double by) {
         out += svg::rect({x, 20, 14, 14}, fill, 2.5);
@@ -302,6 +384,9 @@ std::string svg_legend() {
       };
   add(kForward.fill, "forward", 82);
   add(kBackward.fill, "backward", 94);
+  if (weights) {
+    add(kWeight.fill, "weights", 86);
+  }
   add(kIdle, "idle", 0);
   return out + "\n";
 }
@@ -333,8 +418,8 @@ std::string draw_text(const Timeline& timeline, int width) {
   const int gap = std::max(1, drawn - 1 - columns(end));
   text += indented("") + "0" + std::string(gap, ' ') + end + "\n";
   const bool mixed = text.find("▒") != std::string::npos;
-  return text + indented("") + "F forward, B backward, " +
-         (mixed ? "▒ both, " : "") + "· idle; " + bubble_text(timeline) + "\n";
+  return text + indented("") + text_legend(has_weights(timeline), mixed) +
+         bubble_text(timeline) + "\n";
 }
 
 std::string draw_svg(const Timeline& timeline, const std::string& title) {
@@ -350,7 +435,7 @@ std::string draw_svg(const Timeline& timeline, const std::string& title) {
                     ">\n";
   out += svg::rect({0, 0, kWidth, height}, "#ffffff") + "\n";
   out += svg::text(20, 33, title, {.size = 17, .fill = kText}) + "\n";
-  out += svg_legend();
+  out += svg_legend(has_weights(timeline));
   for (std::size_t rank = 0; rank < timeline.rows.size(); ++rank) {
     out += svg_row(timeline, rank, layout);
   }

@@ -16,7 +16,9 @@ namespace cleave {
 std::string draw_text(const Timeline& timeline, int width);
 
 // The same as an SVG image that needs nothing else: no scripts, no fonts.
-// Pointing at an action tells its name, start and duration.
+// Pointing at an action tells its name, start and duration. Where a rank has
+// several stages, a mark at the foot of an action stands further right the
+// later its stage.
 std::string draw_svg(const Timeline& timeline, const std::string& title);
 
 }  // namespace cleave

@@ -1,17 +1,15 @@
 #include "cleave/schedule/registry.h"
+#include "cleave/schedule/row_writer.h"
 
 namespace cleave {
 
-Schedule gpipe(int stages, int microbatches) {
-  Schedule schedule{stages, microbatches, {}};
-  for (StageId stage; stage.value < stages; ++stage.value) {
-    Row& row = schedule.rows.emplace_back();
-    for (int m = 0; m < microbatches; ++m) {
-      row.push_back({Op::forward, Microbatch{m}, stage});
-    }
-    for (int m = 0; m < microbatches; ++m) {
-      row.push_back({Op::backward, Microbatch{m}, stage});
-    }
+Schedule gpipe(const ScheduleShape& shape) {
+  Schedule schedule{shape.stages(), shape.microbatches, {}};
+  for (StageId stage; stage.value < schedule.stages; ++stage.value) {
+    RowWriter row(shape.microbatches);
+    row.add_rest(Op::forward, stage);
+    row.add_rest(Op::backward, stage);
+    schedule.rows.push_back(row.take());
   }
   return schedule;
 }

@@ -7,6 +7,11 @@
 namespace cleave {
 namespace {
 
+bool is_of_the_way_back(Op op) {
+  return op == Op::backward || op == Op::weight || op == Op::send_backward ||
+         op == Op::receive_backward;
+}
+
 // For every stage, the rank with most of its actions.
 std::unordered_map<int, Rank> find_owners(const Schedule& schedule) {
   std::map<std::pair<int, int>, int> counts;  // by stage and rank
@@ -44,9 +49,7 @@ Order::Order(const Schedule& schedule)
     for (int position = 0; const Action& action : row) {
       places_.emplace(action, Place{Rank{rank}, position});
       has_messages_ = has_messages_ || !is_compute(action.op);
-      has_backward_ = has_backward_ || action.op == Op::backward ||
-                      action.op == Op::send_backward ||
-                      action.op == Op::receive_backward;
+      has_backward_ = has_backward_ || is_of_the_way_back(action.op);
       ++position;
     }
     ++rank;
@@ -61,6 +64,10 @@ std::optional<Place> Order::place(const Action& action) const {
 std::optional<Rank> Order::owner(StageId stage) const {
   const auto found = owners_.find(stage.value);
   return found == owners_.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool Order::is_split(StageId stage, Microbatch microbatch) const {
+  return places_.contains({Op::weight, microbatch, stage});
 }
 
 bool Order::crosses(StageId stage) const {
@@ -78,6 +85,7 @@ std::vector<Action> Order::needs(const Action& action) const {
     return has_messages_ && crosses(before_cut);
   };
   const Action forward{Op::forward, microbatch, stage};
+  const Action backward{Op::backward, microbatch, stage};
   switch (op) {
     case Op::forward:
       if (first) {
@@ -96,8 +104,9 @@ std::vector<Action> Order::needs(const Action& action) const {
                   : Action{Op::backward, microbatch, next}};
     case Op::send_forward:
       return {forward};
+    case Op::weight:
     case Op::send_backward:
-      return {{Op::backward, microbatch, stage}};
+      return {backward};
     case Op::receive_forward:
       return {{Op::send_forward, microbatch, previous}};
     case Op::receive_backward:

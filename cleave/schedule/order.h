@@ -30,6 +30,9 @@ class Order {
   // The rank that has the stage; of several the one that does most of it.
   std::optional<Rank> owner(StageId stage) const;
 
+  // Whether the backward of this microbatch leaves the weight gradients to a W.
+  bool is_split(StageId stage, Microbatch microbatch) const;
+
   // Whether values between `stage` and the next one change ranks.
   bool crosses(StageId stage) const;
 

@@ -16,6 +16,10 @@ Schedule with_messages(const Schedule& compute) {
     Row& out = complete.rows.emplace_back();
     for (const Action& action : row) {
       const auto [op, microbatch, stage] = action;
+      if (op == Op::weight) {  // nobody else waits for weight gradients
+        out.push_back(action);
+        continue;
+      }
       const bool before = order.crosses(StageId{stage.value - 1});
       const bool behind = order.crosses(stage);
       const bool forward = op == Op::forward;

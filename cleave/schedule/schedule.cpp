@@ -17,6 +17,7 @@ struct OpText {
 constexpr std::array kOpTexts{
     OpText{Op::forward, "F"},
     OpText{Op::backward, "B"},
+    OpText{Op::weight, "W"},
     OpText{Op::receive_forward, "RF"},
     OpText{Op::send_forward, "SF"},
     OpText{Op::receive_backward, "RB"},
@@ -76,14 +77,14 @@ Action parse_action(std::string_view word, StageId stage) {
     }
   }
   fail("'" + std::string(word) + "' is no action of a schedule",
-       "Write F, B, RF, SF, RB or SB and the number of the microbatch, such as "
-       "F0, with the stage in front where a rank has several: 2F0.");
+       "Write F, B, W, RF, SF, RB or SB and the number of the microbatch, such "
+       "as F0, with the stage in front where a rank has several: 2F0.");
 }
 
 }  // namespace
 
 bool is_compute(Op op) {
-  return op == Op::forward || op == Op::backward;
+  return op == Op::forward || op == Op::backward || op == Op::weight;
 }
 
 bool has_only(const Row& row, StageId stage) {

@@ -12,11 +12,16 @@
 // (validate.h), the simulator times it (simulate.h), the executor runs it.
 namespace cleave {
 
-// What a rank does. A generator writes only forward and backward; the message
-// pass adds the rest.
+// What a rank does. A generator writes only compute; the message pass adds the
+// rest.
+//
+// B has two extents: where the schedule also has W of the same stage and
+// microbatch, it computes only the gradients that the previous stage waits for;
+// without W it computes those of the weights too.
 enum class Op {
   forward,           // F:  compute a stage's outputs
   backward,          // B:  compute the gradients of a stage
+  weight,            // W:  compute the weight gradients that B left open
   receive_forward,   // RF: take the values the previous stage sent
   send_forward,      // SF: hand the values on to the next stage
   receive_backward,  // RB: take the gradients the next stage sent

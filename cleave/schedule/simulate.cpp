@@ -6,6 +6,7 @@
 
 #include "cleave/error.h"
 #include "cleave/schedule/order.h"
+#include "cleave/schedule/period_timer.h"
 #include "cleave/schedule/validate.h"
 
 namespace cleave {
@@ -30,22 +31,35 @@ void check_times(const std::vector<Seconds>& times,
 void check_costs(const ScheduleCosts& costs, int stages) {
   std::vector<Seconds> forwards;
   std::vector<Seconds> backwards;
+  std::vector<Seconds> weights;
   for (const StageCost& cost : costs.stages) {
     forwards.push_back(cost.forward);
     backwards.push_back(cost.backward);
+    weights.push_back(cost.weight);
   }
   check_times(forwards, stages, "forwards");
   check_times(backwards, stages, "backwards");
+  check_times(weights, stages, "weights");
   check_times(costs.forward_message, stages - 1, "forward messages");
   check_times(costs.backward_message, stages - 1, "backward messages");
+  if (!costs.updates.empty()) {
+    check_times(costs.updates, stages, "updates");
+  }
 }
 
-Seconds duration(const Action& action, const ScheduleCosts& costs) {
+Seconds duration(const Action& action,
+                 const ScheduleCosts& costs,
+                 const Order& order) {
+  const StageCost& cost = costs.stages[action.stage.value];
   switch (action.op) {
     case Op::forward:
-      return costs.stages[action.stage.value].forward;
+      return cost.forward;
     case Op::backward:
-      return costs.stages[action.stage.value].backward;
+      return order.is_split(action.stage, action.microbatch)
+                 ? cost.backward
+                 : cost.backward + cost.weight;
+    case Op::weight:
+      return cost.weight;
     default:
       return {};
   }
@@ -61,6 +75,17 @@ Seconds travel(const Action& from,
   }
   return from.stage < to.stage ? costs.forward_message[from.stage.value]
                                : costs.backward_message[to.stage.value];
+}
+
+// By rank: what it spends behind its row.
+std::vector<Seconds> updates_by_rank(const Schedule& schedule,
+                                     const ScheduleCosts& costs,
+                                     const Order& order) {
+  std::vector<Seconds> times(schedule.rows.size());
+  for (StageId stage; stage.value < std::ssize(costs.updates); ++stage.value) {
+    times[order.owner(stage).value().value] += costs.updates[stage.value];
+  }
+  return times;
 }
 
 }  // namespace
@@ -93,7 +118,7 @@ Timeline simulate(const Schedule& schedule, const ScheduleCosts& costs) {
                        ends[from.rank.value][from.position] +
                            travel(need, action, costs, order));
     }
-    const Seconds time = duration(action, costs);
+    const Seconds time = duration(action, costs, order);
     const Seconds end = start + time;
     ends[rank].push_back(end);
     if (is_compute(action.op)) {
@@ -102,7 +127,25 @@ Timeline simulate(const Schedule& schedule, const ScheduleCosts& costs) {
       timeline.length = std::max(timeline.length, end);
     }
   });
+  const std::vector<Seconds> updates = updates_by_rank(schedule, costs, order);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const Seconds end = ends[rank].empty() ? Seconds{} : ends[rank].back();
+    timeline.busy[rank] += updates[rank];
+    timeline.length = std::max(timeline.length, end + updates[rank]);
+  }
   return timeline;
+}
+
+Seconds period(const Schedule& schedule, const ScheduleCosts& costs) {
+  check(schedule);
+  check_costs(costs, schedule.stages);
+  const Order order(schedule);
+  std::vector<Rank> placement;
+  for (StageId stage; stage.value < schedule.stages; ++stage.value) {
+    placement.push_back(order.owner(stage).value());
+  }
+  PeriodTimer timer(placement, schedule.microbatches, costs);
+  return timer.period(timer.numbered(schedule.rows)).value();
 }
 
 }  // namespace cleave

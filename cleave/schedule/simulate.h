@@ -8,8 +8,9 @@
 namespace cleave {
 
 struct StageCost {
-  Seconds forward;   // of one microbatch
-  Seconds backward;  // of one microbatch
+  Seconds forward;   // F of one microbatch
+  Seconds backward;  // B of one microbatch that leaves the weights to W
+  Seconds weight;    // W; a B without W takes `backward` and this
 };
 
 // Times of everything a schedule does. Stages may differ; a message takes its
@@ -19,6 +20,9 @@ struct ScheduleCosts {
   std::vector<StageCost> stages;          // one per stage
   std::vector<Seconds> forward_message;   // [i]: from stage i to stage i + 1
   std::vector<Seconds> backward_message;  // [i]: from stage i + 1 to stage i
+  // The optimizer's time per stage, spent by its rank behind its row. Empty:
+  // none.
+  std::vector<Seconds> updates;
 };
 
 // When an action ran.
@@ -30,10 +34,10 @@ struct Span {
 
 struct Timeline {
   std::vector<std::vector<Span>> rows;  // one per rank: its compute, in order
-  Seconds length;                       // from the first start to the last end
-  std::vector<Seconds> busy;            // one per rank: computing, not waiting
+  Seconds length;             // from zero to the last end, updates included
+  std::vector<Seconds> busy;  // one per rank: computing or updating
 
-  // The share of the ranks' time, from start to end, that nobody computes.
+  // The share of the ranks' time, from start to end, that they wait.
   double bubble() const;
 };
 
@@ -42,5 +46,11 @@ struct Timeline {
 // message's time also before it. Throws Error when the validator finds a
 // problem or the costs do not match the stages.
 Timeline simulate(const Schedule& schedule, const ScheduleCosts& costs);
+
+// The time from step to step when many follow each other and no rank waits for
+// all: each goes from its row and updates straight into its next row. At most
+// the length of one step alone; shorter where ranks that end early can begin
+// early. Throws as simulate() does.
+Seconds period(const Schedule& schedule, const ScheduleCosts& costs);
 
 }  // namespace cleave

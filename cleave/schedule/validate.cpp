@@ -1,6 +1,7 @@
 #include "cleave/schedule/validate.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -54,6 +55,7 @@ class Validator {
 
   std::vector<Problem> run() {
     check_actions();
+    check_microbatch_order();
     for (StageId stage; stage.value < schedule_.stages; ++stage.value) {
       check_stage(stage);
     }
@@ -76,10 +78,18 @@ class Validator {
     return to_text(action, names_stages_[rank.value]);
   }
 
+  // Whether the action adds to the gradients of the weights.
+  bool sums_weights(const Action& action) const {
+    return action.op == Op::weight ||
+           (action.op == Op::backward &&
+            !order_.is_split(action.stage, action.microbatch));
+  }
+
   void check_actions();
   void check_range(const Action& action, Place place);
   void check_message(const Action& message, Place place);
   void check_order(const Action& action, Place place);
+  void check_microbatch_order();
   void check_stage(StageId stage);
   void check_complete(StageId stage, Op op);
   void report_missing(StageId stage, Op op, int first, int last);
@@ -153,6 +163,41 @@ void Validator::check_order(const Action& action, Place place) {
       report(place,
              spell(action, place.rank) + " before " + spell(need, place.rank) +
                  ", which it needs");
+    }
+  }
+}
+
+// Forwards, backwards and weight gradients of a stage, each for themselves.
+// Weight gradients are summed by W, or by B where there is no W.
+void Validator::check_microbatch_order() {
+  for (Rank rank; rank.value < std::ssize(schedule_.rows); ++rank.value) {
+    std::map<std::pair<StageId, Op>, Action> latest;
+    // The action after which this one comes too late, if any.
+    const auto too_late_after = [&](const Action& action, Op kind) {
+      Action& known =
+          latest.try_emplace({action.stage, kind}, action).first->second;
+      const Action before = known;
+      if (action.microbatch < before.microbatch) {
+        return std::optional(before);
+      }
+      known = action;
+      return std::optional<Action>();
+    };
+    for (int position = 0; const Action& action : row_of(rank)) {
+      const Place place{rank, position++};
+      std::optional<Action> before;
+      if (is_compute(action.op)) {
+        before = too_late_after(action, action.op);
+      }
+      if (sums_weights(action)) {
+        const auto weights_before = too_late_after(action, Op::weight);
+        before = before ? before : weights_before;
+      }
+      if (before && order_.place(action) == place) {
+        report(place,
+               spell(action, rank) + " after " + spell(*before, rank) +
+                   ": a stage takes the microbatches in order");
+      }
     }
   }
 }
@@ -313,6 +358,29 @@ std::vector<int> peak_in_flight(const Schedule& schedule) {
     }
   }
   return peak;
+}
+
+std::vector<Bytes> peak_bytes(const Schedule& schedule,
+                              const std::vector<StageBytes>& stages) {
+  const Order order(schedule);
+  std::vector<Bytes> peaks;
+  for (const Row& row : schedule.rows) {
+    Bytes now;
+    Bytes& peak = peaks.emplace_back();
+    for (const auto& [op, microbatch, stage] : row) {
+      const auto& [kept, kept_for_weights] = stages.at(stage.value);
+      if (op == Op::forward) {
+        now += kept;
+      } else if (op == Op::backward) {
+        const bool split = order.is_split(stage, microbatch);
+        now = now - kept + (split ? kept_for_weights : Bytes{});
+      } else if (op == Op::weight) {
+        now = now - kept_for_weights;
+      }
+      peak = std::max(peak, now);
+    }
+  }
+  return peaks;
 }
 
 }  // namespace cleave

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cleave/schedule/schedule.h"
+#include "cleave/units.h"
 
 namespace cleave {
 
@@ -18,8 +19,10 @@ struct Problem {
 // Everything that keeps the schedule from running, by rank and position. Empty:
 // it can run, with or without messages. Every stage must be on one rank and do
 // every microbatch once, forward and, unless nothing goes back at all,
-// backward; messages, where there are any, must be complete and in pairs; and
-// no rank may wait for what never comes.
+// backward, its weight gradients with the backward or later in a W; it must
+// take the microbatches in order, so that gradients are summed as on one
+// device; messages, where there are any, must be complete and in pairs; and no
+// rank may wait for what never comes.
 std::vector<Problem> problems(const Schedule& schedule);
 
 // The rows in question, each with a caret under the place:
@@ -35,8 +38,21 @@ std::string to_text(const std::vector<Problem>& problems,
 void check(const Schedule& schedule);
 
 // For every stage, the most microbatches whose forward has run and whose
-// backward has not: how many it must keep in memory.
+// backward has not: how many it must keep in memory. Does not count what a
+// split backward keeps for its W: peak_bytes() does.
 // REQUIRES: problems(schedule) is empty.
 std::vector<int> peak_in_flight(const Schedule& schedule);
+
+// What a stage keeps of one microbatch.
+struct StageBytes {
+  Bytes kept;              // from F to B
+  Bytes kept_for_weights;  // from B to W, where the schedule has W
+};
+
+// For every rank, the most that it keeps at any place of its row, all its
+// stages together.
+// REQUIRES: problems(schedule) is empty; one entry of `stages` per stage.
+std::vector<Bytes> peak_bytes(const Schedule& schedule,
+                              const std::vector<StageBytes>& stages);
 
 }  // namespace cleave

@@ -18,6 +18,8 @@ const char* deed_of(Op op) {
       return "forward";
     case Op::backward:
       return "backward";
+    case Op::weight:
+      return "weight gradients";
     case Op::receive_forward:
       return "receiving values";
     case Op::send_forward:
@@ -77,6 +79,9 @@ void Executor::act(const Action& action, const Pass& pass, PassResult& result) {
   const BusyTimer timer(result.busy);
   if (action.op == Op::forward) {
     forward(action.microbatch, pass, result);
+  } else if (action.op == Op::weight) {
+    fail("a backward here always computes the weight gradients too",
+         "Choose the schedule 1f1b or gpipe.");
   } else {
     // A shared parameter's gradient was sent long before the gradients that
     // the stage has already received, so waiting for it costs no time.

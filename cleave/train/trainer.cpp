@@ -109,10 +109,12 @@ std::shared_ptr<const Schedule> Trainer::schedule_for(int microbatches,
                                                       bool training) {
   auto& known = schedules_[{microbatches, training}];
   if (!known) {
-    const int stages = static_cast<int>(ranks_.size());
-    const Schedule complete = with_messages(
-        training ? make_schedule(plan_.schedule, stages, microbatches)
-                 : forward_only(stages, microbatches));
+    const ScheduleShape shape{.ranks = static_cast<int>(ranks_.size()),
+                              .microbatches = microbatches};
+    const Schedule complete =
+        with_messages(training ? make_schedule(plan_.schedule, shape)
+                               : forward_only(placement(plan_.schedule, shape),
+                                              microbatches));
     check(complete);
     known = std::make_shared<const Schedule>(complete);
   }

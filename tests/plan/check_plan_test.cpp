@@ -90,7 +90,7 @@ TEST(CheckPlan, refuses_numbers_and_schedules_that_cannot_be_run) {
   plan.schedule = "gpip";
   EXPECT_EQ(error_of(plan),
             "there is no schedule 'gpip'. Did you mean gpipe? Choose one of: "
-            "gpipe, 1f1b.");
+            "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v.");
 }
 
 }  // namespace

@@ -246,7 +246,7 @@ TEST(MakePlan, says_which_numbers_do_not_go_together) {
             "number. Profile the model again.");
   EXPECT_EQ(error_of(profile, devices(1), {.schedule = "1f1c"}),
             "there is no schedule '1f1c'. Did you mean 1f1b? Choose one of: "
-            "gpipe, 1f1b.");
+            "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v.");
 }
 
 Profile heavy_profile() {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 #include <sstream>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "cleave/report/text.h"
 #include "cleave/schedule/passes.h"
 #include "cleave/schedule/registry.h"
+#include "tests/schedule/shapes.h"
 
 namespace cleave {
 namespace {
@@ -48,17 +50,19 @@ double attribute(const std::string& tag, const std::string& name) {
 }
 
 TEST(DrawText, draws_every_action_as_wide_as_it_is_long) {
-  EXPECT_EQ(draw_text(timeline(one_f_one_b(4, 6), kCost), 80),
-            "stage 0  F0F1F2F3············B0══F4B1══F5B2══··B3══··B4══··B5══\n"
-            "stage 1  ··F0F1F2········B0══F3B1══F4B2══F5B3══··B4══··B5══····\n"
-            "stage 2  ····F0F1····B0══F2B1══F3B2══F4B3══F5B4══··B5══········\n"
-            "stage 3  ······F0B0══F1B1══F2B2══F3B3══F4B4══F5B5══············\n"
-            "         0                                              27.0 ms\n"
-            "         F forward, B backward, · idle; bubble 33.3 %\n");
+  EXPECT_EQ(
+      draw_text(timeline(one_f_one_b({.ranks = 4, .microbatches = 6}), kCost),
+                80),
+      "stage 0  F0F1F2F3············B0══F4B1══F5B2══··B3══··B4══··B5══\n"
+      "stage 1  ··F0F1F2········B0══F3B1══F4B2══F5B3══··B4══··B5══····\n"
+      "stage 2  ····F0F1····B0══F2B1══F3B2══F4B3══F5B4══··B5══········\n"
+      "stage 3  ······F0B0══F1B1══F2B2══F3B3══F4B4══F5B5══············\n"
+      "         0                                              27.0 ms\n"
+      "         F forward, B backward, · idle; bubble 33.3 %\n");
 }
 
 TEST(DrawText, uses_the_room_it_has) {
-  const Timeline two = timeline(gpipe(2, 2), kCost);
+  const Timeline two = timeline(gpipe({.ranks = 2, .microbatches = 2}), kCost);
   EXPECT_EQ(draw_text(two, 60),
             "stage 0  F0───F1───···············B0════════B1════════\n"
             "stage 1  ·····F0───F1───B0════════B1════════··········\n"
@@ -67,25 +71,29 @@ TEST(DrawText, uses_the_room_it_has) {
 }
 
 TEST(DrawText, shows_only_the_letter_where_the_label_does_not_fit) {
-  EXPECT_EQ(draw_text(timeline(gpipe(2, 2), kCost), 18),
-            "stage 0  FF···B0B1\n"
-            "stage 1  ·FFB0B1··\n"
-            "         0 9.00 ms\n"
-            "         F forward, B backward, · idle; bubble 33.3 %\n");
+  EXPECT_EQ(
+      draw_text(timeline(gpipe({.ranks = 2, .microbatches = 2}), kCost), 18),
+      "stage 0  FF···B0B1\n"
+      "stage 1  ·FFB0B1··\n"
+      "         0 9.00 ms\n"
+      "         F forward, B backward, · idle; bubble 33.3 %\n");
 }
 
 TEST(DrawText, shows_what_fills_a_column_where_actions_are_shorter_than_one) {
-  EXPECT_EQ(draw_text(timeline(one_f_one_b(2, 24), kCost), 34),
-            "stage 0  FB▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒B\n"
-            "stage 1  ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒·\n"
-            "         0                 75.0 ms\n"
-            "         F forward, B backward, ▒ both, · idle; bubble 4.0 %\n");
+  EXPECT_EQ(
+      draw_text(timeline(one_f_one_b({.ranks = 2, .microbatches = 24}), kCost),
+                34),
+      "stage 0  FB▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒B\n"
+      "stage 1  ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒·\n"
+      "         0                 75.0 ms\n"
+      "         F forward, B backward, ▒ both, · idle; bubble 4.0 %\n");
 }
 
 TEST(DrawText, never_draws_a_rank_wider_than_asked) {
   for (const ScheduleKind& kind : kSchedules) {
     for (const int microbatches : {1, 3, 10, 40, 300}) {
-      const Timeline drawn = timeline(kind.make(5, microbatches), kCost);
+      const Timeline drawn =
+          timeline(kind.make(shapes_of(kind, 5, microbatches).back()), kCost);
       for (const int width : {10, 40, 80, 81, 132}) {
         std::istringstream lines(draw_text(drawn, width));
         std::string line;
@@ -111,15 +119,31 @@ TEST(DrawText, a_rank_with_several_stages_names_them) {
             "        F forward, B backward, · idle; bubble 50.0 %\n");
 }
 
+constexpr StageCost kSplit{Seconds{1e-3}, Seconds{1e-3}, Seconds{1e-3}};
+
+TEST(DrawText, weight_gradients_have_a_letter_of_their_own) {
+  EXPECT_EQ(
+      draw_text(timeline(zb_h1({.ranks = 2, .microbatches = 3}), kSplit), 72),
+      "stage 0  F0────F1────······B0════W0┄┄┄┄F2────B1════W1┄┄┄┄B2════W2┄┄┄┄\n"
+      "stage 1  ······F0────B0════F1────B1════W0┄┄┄┄F2────B2════W1┄┄┄┄W2┄┄┄┄\n"
+      "         0                                                    10.0 ms\n"
+      "         F forward, B backward, W weights, · idle; bubble 10.0 %\n");
+  EXPECT_NE(
+      draw_text(timeline(zb_h1({.ranks = 2, .microbatches = 40}), kSplit), 40)
+          .find("W weights, ▒ several, · idle"),
+      std::string::npos);
+}
+
 TEST(DrawText, a_timeline_of_no_length_is_drawn_without_actions) {
-  EXPECT_EQ(draw_text(timeline(gpipe(1, 2), {}), 40),
+  EXPECT_EQ(draw_text(timeline(gpipe({.ranks = 1, .microbatches = 2}), {}), 40),
             "stage 0  \n"
             "         0 0 s\n"
             "         F forward, B backward, · idle; bubble 0.0 %\n");
 }
 
 TEST(DrawSvg, has_one_block_with_hover_text_per_compute_action) {
-  const std::string svg = draw_svg(timeline(one_f_one_b(4, 6), kCost), "1f1b");
+  const std::string svg = draw_svg(
+      timeline(one_f_one_b({.ranks = 4, .microbatches = 6}), kCost), "1f1b");
   EXPECT_EQ(count(svg, "<g class=\"action\"><title>"), 4 * 6 * 2);
   EXPECT_EQ(count(svg, "<title>"), 4 * 6 * 2);
   EXPECT_EQ(count(svg,
@@ -129,9 +153,11 @@ TEST(DrawSvg, has_one_block_with_hover_text_per_compute_action) {
 }
 
 TEST(DrawSvg, keeps_every_block_inside_the_image) {
-  for (const int stages : {1, 4, 40}) {
-    const std::string svg =
-        draw_svg(timeline(one_f_one_b(stages, 50), kCost), "wide");
+  for (const Schedule& schedule : {one_f_one_b({1, 1, 50}),
+                                   one_f_one_b({4, 1, 50}),
+                                   one_f_one_b({40, 1, 50}),
+                                   zb_v({4, 2, 20})}) {
+    const std::string svg = draw_svg(timeline(schedule, kSplit), "wide");
     const std::vector<std::string> all = tags(svg);
     const double width = attribute(all[0], "width");
     const double height = attribute(all[0], "height");
@@ -155,8 +181,8 @@ TEST(DrawSvg, keeps_every_block_inside_the_image) {
 
 TEST(DrawSvg, closes_every_tag_it_opens) {
   std::vector<std::string> open;
-  for (const std::string& tag :
-       tags(draw_svg(timeline(gpipe(3, 4), kCost), "gpipe"))) {
+  for (const std::string& tag : tags(draw_svg(
+           timeline(gpipe({.ranks = 3, .microbatches = 4}), kCost), "gpipe"))) {
     if (tag.starts_with("/")) {
       ASSERT_FALSE(open.empty());
       ASSERT_EQ("/" + open.back(), tag);
@@ -168,15 +194,39 @@ TEST(DrawSvg, closes_every_tag_it_opens) {
   EXPECT_TRUE(open.empty());
 }
 
+TEST(DrawSvg, weight_gradients_have_a_colour_of_their_own) {
+  const std::string svg =
+      draw_svg(timeline(zb_h1({.ranks = 2, .microbatches = 3}), kSplit), "zb");
+  EXPECT_EQ(count(svg, "<title>W"), 6);
+  EXPECT_EQ(count(svg, "fill=\"#7dbcae\""), 6 + 1);  // and in the legend
+  EXPECT_EQ(count(svg, ">weights<"), 1);
+}
+
+TEST(DrawSvg, the_stages_of_a_rank_have_marks_in_places_of_their_own) {
+  const std::string svg = draw_svg(timeline(zb_v({2, 2, 1}), kSplit), "zb-v");
+  std::set<long> offsets;  // rounded: half a block is 70 wide
+  const std::vector<std::string> all = tags(svg);
+  for (std::size_t i = 0; i + 4 < all.size(); ++i) {
+    if (all[i] == "g class=\"action\"") {  // title, /title, block, mark
+      offsets.insert(
+          std::lround(attribute(all[i + 4], "x") - attribute(all[i + 3], "x")));
+    }
+  }
+  EXPECT_EQ(offsets.size(), 2);
+  EXPECT_EQ(*offsets.begin(), 0);
+}
+
 TEST(DrawSvg, escapes_the_title) {
   const std::string svg =
-      draw_svg(timeline(gpipe(1, 1), kCost), "a < b & \"c\" <script>");
+      draw_svg(timeline(gpipe({.ranks = 1, .microbatches = 1}), kCost),
+               "a < b & \"c\" <script>");
   EXPECT_EQ(count(svg, "a &lt; b &amp; &quot;c&quot; &lt;script&gt;"), 2);
   EXPECT_EQ(count(svg, "<script"), 0);
 }
 
 TEST(DrawSvg, names_the_stages_the_unit_and_the_bubble) {
-  const std::string svg = draw_svg(timeline(gpipe(2, 2), kCost), "gpipe");
+  const std::string svg = draw_svg(
+      timeline(gpipe({.ranks = 2, .microbatches = 2}), kCost), "gpipe");
   for (const std::string words : {">stage 0<",
                                   ">stage 1<",
                                   ">time in ms<",
@@ -190,8 +240,8 @@ TEST(DrawSvg, names_the_stages_the_unit_and_the_bubble) {
 
 TEST(DrawSvg, writes_the_microbatch_only_where_it_fits) {
   const auto written = [](int microbatches) {
-    const std::string svg =
-        draw_svg(timeline(gpipe(1, microbatches), kCost), "");
+    const std::string svg = draw_svg(
+        timeline(gpipe({.ranks = 1, .microbatches = microbatches}), kCost), "");
     return count(svg, "</text></g>");
   };
   EXPECT_EQ(written(4), 8);
@@ -199,7 +249,8 @@ TEST(DrawSvg, writes_the_microbatch_only_where_it_fits) {
 }
 
 TEST(DrawSvg, messages_are_not_drawn) {
-  const Timeline quiet = timeline(gpipe(1, 2), kCost);
+  const Timeline quiet =
+      timeline(gpipe({.ranks = 1, .microbatches = 2}), kCost);
   Timeline busy = quiet;
   const Action send{Op::send_forward, Microbatch{0}, StageId{0}};
   busy.rows[0].insert(busy.rows[0].begin() + 1,
@@ -209,7 +260,8 @@ TEST(DrawSvg, messages_are_not_drawn) {
 }
 
 TEST(DrawSvg, a_timeline_that_starts_late_looks_like_one_that_starts_at_zero) {
-  const Timeline at_zero = timeline(gpipe(2, 2), {Seconds{1}, Seconds{2}});
+  const Timeline at_zero = timeline(gpipe({.ranks = 2, .microbatches = 2}),
+                                    {Seconds{1}, Seconds{2}});
   Timeline late = at_zero;
   for (auto& row : late.rows) {
     for (Span& span : row) {

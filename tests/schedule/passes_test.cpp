@@ -5,23 +5,26 @@
 #include "cleave/error.h"
 #include "cleave/schedule/registry.h"
 #include "cleave/schedule/validate.h"
+#include "tests/schedule/shapes.h"
 
 namespace cleave {
 namespace {
 
 TEST(WithMessages, receives_before_compute_and_sends_after_it) {
-  EXPECT_EQ(to_text(with_messages(one_f_one_b(3, 2))),
-            "rank 0: F0 SF0 F1 SF1 RB0 B0 RB1 B1\n"
-            "rank 1: RF0 F0 SF0 RF1 F1 SF1 RB0 B0 SB0 RB1 B1 SB1\n"
-            "rank 2: RF0 F0 B0 SB0 RF1 F1 B1 SB1\n");
+  EXPECT_EQ(
+      to_text(with_messages(one_f_one_b({.ranks = 3, .microbatches = 2}))),
+      "rank 0: F0 SF0 F1 SF1 RB0 B0 RB1 B1\n"
+      "rank 1: RF0 F0 SF0 RF1 F1 SF1 RB0 B0 SB0 RB1 B1 SB1\n"
+      "rank 2: RF0 F0 B0 SB0 RF1 F1 B1 SB1\n");
 }
 
 TEST(WithMessages, one_stage_has_nobody_to_talk_to) {
-  EXPECT_EQ(with_messages(gpipe(1, 3)), gpipe(1, 3));
+  EXPECT_EQ(with_messages(gpipe({.ranks = 1, .microbatches = 3})),
+            gpipe({.ranks = 1, .microbatches = 3}));
 }
 
 TEST(WithMessages, forward_only_gets_no_messages_back) {
-  EXPECT_EQ(to_text(with_messages(forward_only(3, 2))),
+  EXPECT_EQ(to_text(with_messages(forward_only(in_turn(3), 2))),
             "rank 0: F0 SF0 F1 SF1\n"
             "rank 1: RF0 F0 SF0 RF1 F1 SF1\n"
             "rank 2: RF0 F0 RF1 F1\n");
@@ -49,8 +52,21 @@ TEST(WithMessages, a_rank_may_have_stages_that_are_no_neighbours) {
   EXPECT_EQ(to_text(problems(complete), complete), "");
 }
 
+TEST(WithMessages, gradients_go_back_before_the_weights_are_done) {
+  const Schedule split = parse_schedule(
+      "rank 0: F0 B0 W0\n"
+      "rank 1: F0 B0 W0\n");
+  const Schedule complete = with_messages(split);
+  EXPECT_EQ(to_text(complete),
+            "rank 0: F0 SF0 RB0 B0 W0\n"
+            "rank 1: RF0 F0 B0 SB0 W0\n");
+  EXPECT_EQ(to_text(problems(complete), complete), "");
+}
+
 TEST(WithMessages, refuses_a_schedule_that_has_messages) {
-  EXPECT_THROW(with_messages(with_messages(gpipe(2, 2))), Error);
+  EXPECT_THROW(
+      with_messages(with_messages(gpipe({.ranks = 2, .microbatches = 2}))),
+      Error);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "cleave/error.h"
 #include "cleave/schedule/passes.h"
 #include "cleave/schedule/registry.h"
+#include "tests/schedule/shapes.h"
 
 namespace cleave {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 TEST(ScheduleText, an_action_is_its_op_and_its_microbatch) {
   EXPECT_EQ(to_text(Action{Op::forward, Microbatch{0}, StageId{2}}), "F0");
   EXPECT_EQ(to_text(Action{Op::backward, Microbatch{1}, StageId{2}}), "B1");
+  EXPECT_EQ(to_text(Action{Op::weight, Microbatch{9}, StageId{2}}), "W9");
   EXPECT_EQ(to_text(Action{Op::receive_forward, Microbatch{2}, {}}), "RF2");
   EXPECT_EQ(to_text(Action{Op::send_forward, Microbatch{3}, {}}), "SF3");
   EXPECT_EQ(to_text(Action{Op::receive_backward, Microbatch{4}, {}}), "RB4");
@@ -34,7 +36,7 @@ TEST(ScheduleText, a_row_names_its_stages_only_where_it_has_several) {
 }
 
 TEST(ScheduleText, reading_a_row_gives_back_what_was_written) {
-  const std::string several = "0RF0 0F0 0SF0 3RB0 3B0 3SB0";
+  const std::string several = "0RF0 0F0 0SF0 3RB0 3B0 3SB0 3W0";
   EXPECT_EQ(to_text(parse_row(several)), several);
   const Row row = parse_row("F0 F1 B0 B1", StageId{2});
   EXPECT_EQ(parse_row(to_text(row), StageId{2}), row);
@@ -43,12 +45,14 @@ TEST(ScheduleText, reading_a_row_gives_back_what_was_written) {
 
 TEST(ScheduleText, reading_every_schedule_gives_back_what_was_written) {
   for (const ScheduleKind& kind : kSchedules) {
-    for (int stages = 1; stages <= 8; ++stages) {
+    for (int ranks = 1; ranks <= 8; ++ranks) {
       for (int microbatches = 1; microbatches <= 12; ++microbatches) {
-        const Schedule compute = kind.make(stages, microbatches);
-        const Schedule complete = with_messages(compute);
-        EXPECT_EQ(parse_schedule(to_text(compute)), compute);
-        EXPECT_EQ(parse_schedule(to_text(complete)), complete);
+        for (const auto& shape : shapes_of(kind, ranks, microbatches)) {
+          const Schedule compute = kind.make(shape);
+          const Schedule complete = with_messages(compute);
+          EXPECT_EQ(parse_schedule(to_text(compute)), compute);
+          EXPECT_EQ(parse_schedule(to_text(complete)), complete);
+        }
       }
     }
   }
@@ -101,6 +105,7 @@ TEST(ScheduleText, the_error_quotes_the_word) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.problem(), "'Z1' is no action of a schedule");
+    EXPECT_TRUE(error.fix().starts_with("Write F, B, W, RF, SF, RB or SB "));
   }
 }
 

@@ -12,6 +12,8 @@
 #include "cleave/error.h"
 #include "cleave/schedule/passes.h"
 #include "cleave/schedule/registry.h"
+#include "tests/schedule/published.h"
+#include "tests/schedule/shapes.h"
 
 namespace cleave {
 namespace {
@@ -38,7 +40,8 @@ TEST(Simulate, even_stages_take_exactly_the_time_of_the_closed_form) {
     for (int p = 1; p <= 8; ++p) {
       for (int m = 1; m <= 12; ++m) {
         const Timeline timeline = simulate(
-            with_messages(make_schedule(name, p, m)), even_costs(p, cost));
+            with_messages(make_schedule(name, {.ranks = p, .microbatches = m})),
+            even_costs(p, cost));
         EXPECT_EQ(timeline.length, Seconds{3.0 * (m + p - 1)});
         EXPECT_EQ(timeline.busy, std::vector(p, Seconds{3.0 * m}));
         EXPECT_EQ(timeline.bubble(), (p - 1.0) / (m + p - 1.0))
@@ -48,44 +51,33 @@ TEST(Simulate, even_stages_take_exactly_the_time_of_the_closed_form) {
   }
 }
 
-// Profiled times in milliseconds and the bubble of 1F1B that they give: Qi et
-// al., Zero Bubble Pipeline Parallelism (2023), tables 9 and 5. There B is the
-// gradient of the input only and W that of the weights.
-struct PublishedRow {
-  int stages;
-  int microbatches;
-  double forward;
-  double b;
-  double w;
-  double message;
-  double bubble;
-};
+// Of a schedule of the table, as the paper measures it.
+double published_bubble(const PublishedRow& row,
+                        const char* name,
+                        int stages_per_rank) {
+  const Schedule schedule =
+      make_schedule(name, {row.ranks, stages_per_rank, row.microbatches});
+  return published_bubble(
+      simulate(with_messages(schedule), row.costs(stages_per_rank)),
+      row.work());
+}
 
-constexpr std::array kPublished{
-    PublishedRow{8, 24, 18.522, 18.086, 9.337, 0.601, 0.2431},
-    PublishedRow{8, 32, 18.513, 18.086, 9.331, 0.626, 0.1985},
-    PublishedRow{8, 64, 18.546, 18.097, 9.321, 0.762, 0.1240},
-    PublishedRow{8, 24, 29.718, 29.444, 19.927, 0.527, 0.2347},
-    PublishedRow{8, 32, 29.802, 29.428, 19.530, 0.577, 0.1898},
-    PublishedRow{8, 64, 29.935, 29.621, 19.388, 0.535, 0.1091},
-    PublishedRow{16, 48, 11.347, 11.248, 8.132, 0.377, 0.2552},
-    PublishedRow{16, 64, 11.307, 11.254, 8.101, 0.379, 0.2082},
-    PublishedRow{16, 128, 11.325, 11.308, 8.109, 0.378, 0.1251},
-    PublishedRow{32, 96, 10.419, 10.207, 7.715, 0.408, 0.2646},
-    PublishedRow{32, 128, 10.408, 10.204, 7.703, 0.408, 0.2168},
-    PublishedRow{32, 256, 10.402, 10.248, 7.698, 0.460, 0.1352},
-};
-
-TEST(Simulate, gives_the_published_bubbles_of_1f1b_to_four_decimals) {
+TEST(Simulate, gives_the_published_bubbles_to_four_decimals) {
   for (const PublishedRow& row : kPublished) {
-    const Seconds forward{row.forward / 1e3};
-    const Seconds backward{(row.b + row.w) / 1e3};
-    const Timeline timeline = simulate(
-        with_messages(make_schedule("1f1b", row.stages, row.microbatches)),
-        even_costs(
-            row.stages, {forward, backward}, Seconds{row.message / 1e3}));
-    EXPECT_NEAR(timeline.bubble(), row.bubble, 0.5e-4)
-        << row.stages << " stages, " << row.microbatches << " microbatches";
+    SCOPED_TRACE(std::to_string(row.ranks) + " ranks, " +
+                 std::to_string(row.microbatches) + " microbatches");
+    EXPECT_NEAR(published_bubble(row, "1f1b", 1), row.one_f_one_b, 0.5e-4);
+    EXPECT_NEAR(published_bubble(row, "zb-h1", 1), row.zb_h1, 0.5e-4);
+    EXPECT_NEAR(published_bubble(row, "zb-h2", 1), row.zb_h2, 0.5e-4);
+  }
+}
+
+TEST(Simulate, gives_nearly_the_published_bubbles_of_interleaved_1f1b) {
+  for (const PublishedRow& row : kPublished) {
+    EXPECT_NEAR(published_bubble(row, "interleaved", row.stages_per_rank),
+                row.interleaved,
+                0.4e-2)
+        << row.ranks << " ranks, " << row.microbatches << " microbatches";
   }
 }
 
@@ -94,7 +86,8 @@ TEST(Simulate, uneven_stages_with_messages_give_the_times_worked_out_by_hand) {
       {{Seconds{1}, Seconds{2}}, {Seconds{2}, Seconds{3}}},
       {Seconds{0.5}},
       {Seconds{0.25}}};
-  const Timeline timeline = simulate(with_messages(one_f_one_b(2, 2)), costs);
+  const Timeline timeline = simulate(
+      with_messages(one_f_one_b({.ranks = 2, .microbatches = 2})), costs);
   EXPECT_EQ(to_text(timeline.rows[0]),
             "F0 0-1, F1 1-2, B0 6.75-8.75, B1 11.75-13.75");
   EXPECT_EQ(to_text(timeline.rows[1]),
@@ -110,10 +103,162 @@ TEST(Simulate, three_uneven_stages_give_the_times_worked_out_by_hand) {
                              {Seconds{1}, Seconds{4}}},
                             {Seconds{0}, Seconds{0}},
                             {Seconds{0}, Seconds{0}}};
-  const Timeline timeline = simulate(with_messages(gpipe(3, 2)), costs);
+  const Timeline timeline =
+      simulate(with_messages(gpipe({.ranks = 3, .microbatches = 2})), costs);
   EXPECT_EQ(to_text(timeline.rows[0]), "F0 0-1, F1 1-2, B0 13-15, B1 17-19");
   EXPECT_EQ(to_text(timeline.rows[1]), "F0 1-4, F1 4-7, B0 12-13, B1 16-17");
   EXPECT_EQ(to_text(timeline.rows[2]), "F0 4-5, F1 7-8, B0 8-12, B1 12-16");
+}
+
+TEST(Simulate, a_backward_with_a_weight_action_leaves_that_time_to_it) {
+  const ScheduleCosts costs =
+      even_costs(2, {Seconds{1}, Seconds{2}, Seconds{4}}, Seconds{0.5});
+  const Timeline timeline =
+      simulate(with_messages(parse_schedule("rank 0: F0 F1 B0 B1 W1\n"
+                                            "rank 1: F0 B0 W0 F1 B1\n")),
+               costs);
+  EXPECT_EQ(to_text(timeline.rows[0]),
+            "F0 0-1, F1 1-2, B0 5-11, B1 16-18, W1 18-22");
+  EXPECT_EQ(to_text(timeline.rows[1]),
+            "F0 1.5-2.5, B0 2.5-4.5, W0 4.5-8.5, F1 8.5-9.5, B1 9.5-15.5");
+  EXPECT_EQ(timeline.busy, (std::vector{Seconds{14}, Seconds{14}}));
+}
+
+TEST(Simulate, updates_lengthen_a_rank_and_keep_it_busy) {
+  ScheduleCosts costs = even_costs(3, {Seconds{1}, Seconds{2}});
+  costs.updates = {Seconds{1}, Seconds{10}, Seconds{2}};
+  const Schedule schedule = parse_schedule(
+      "rank 0: 0F0 0B0\n"
+      "rank 1: 1F0 2F0 2B0 1B0\n");
+  const Timeline timeline = simulate(schedule, costs);
+  EXPECT_EQ(timeline.length, Seconds{7 + 12});
+  EXPECT_EQ(timeline.busy, (std::vector{Seconds{3 + 1}, Seconds{6 + 12}}));
+  costs.updates.pop_back();
+  EXPECT_THROW(simulate(schedule, costs), Error);
+}
+
+TEST(Period, is_the_step_of_1f1b_where_stages_are_even) {
+  for (int p = 1; p <= 6; ++p) {
+    for (int m = 1; m <= 9; ++m) {
+      const Schedule schedule = one_f_one_b({.ranks = p, .microbatches = m});
+      const ScheduleCosts costs =
+          even_costs(p, {Seconds{1}, Seconds{2}}, Seconds{0.25});
+      EXPECT_DOUBLE_EQ(period(schedule, costs).value,
+                       simulate(schedule, costs).length.value);
+    }
+  }
+}
+
+TEST(Period, of_zb_h2_is_shorter_than_a_step_alone) {
+  for (const PublishedRow& row : kPublished) {
+    const Schedule schedule = zb_h2({row.ranks, 1, row.microbatches});
+    const Seconds alone = simulate(schedule, row.costs(1)).length;
+    const Seconds many = period(schedule, row.costs(1));
+    EXPECT_LE(many.value, alone.value * (1 + 1e-12));
+    // So the published bubble can be had: no rank waits for another's step.
+    EXPECT_NEAR((many - row.work()) / many, row.zb_h2, 0.5e-4);
+  }
+  const ScheduleCosts even =
+      even_costs(4, {Seconds{1}, Seconds{1}, Seconds{1}});
+  const Schedule schedule = zb_h2({.ranks = 4, .microbatches = 8});
+  EXPECT_DOUBLE_EQ(period(schedule, even).value, 24);
+  EXPECT_DOUBLE_EQ(simulate(schedule, even).length.value, 27);
+}
+
+TEST(Period, is_shorter_where_ranks_can_begin_before_others_end) {
+  // A rank that does nothing but forwards is never waited for.
+  const ScheduleCosts costs = even_costs(4, {Seconds{2}, Seconds{0}});
+  EXPECT_EQ(period(forward_only(in_turn(4), 5), costs), Seconds{10});
+  EXPECT_EQ(simulate(forward_only(in_turn(4), 5), costs).length, Seconds{16});
+}
+
+// The ends of every rank's steps when its row is run so often, by the rules.
+std::vector<std::vector<double>> ends_of_steps(const Schedule& compute,
+                                               const ScheduleCosts& costs,
+                                               int steps) {
+  const int ranks = static_cast<int>(compute.rows.size());
+  std::vector<std::vector<double>> all(1, std::vector<double>(ranks, 0));
+  for (int step = 0; step < steps; ++step) {
+    std::vector<double> now = all.back();
+    std::vector<std::size_t> next(ranks, 0);
+    std::map<Action, double> ends;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int rank = 0; rank < ranks; ++rank) {
+        if (next[rank] == compute.rows[rank].size()) {
+          continue;
+        }
+        const Action action = compute.rows[rank][next[rank]];
+        const auto [op, m, stage] = action;
+        const StageCost& cost = costs.stages[stage.value];
+        const bool forward = op == Op::forward;
+        const int from = stage.value + (forward ? -1 : 1);
+        double ready = 0;
+        if (op != Op::weight && from >= 0 && from < compute.stages) {
+          const Action need{op, m, StageId{from}};
+          if (!ends.contains(need)) {
+            continue;
+          }
+          const auto& row = compute.rows[rank];
+          const bool near = std::ranges::find(row, need) != row.end();
+          const Seconds message = forward ? costs.forward_message[from]
+                                          : costs.backward_message[stage.value];
+          ready = ends[need] + (near ? 0 : message.value);
+        }
+        const bool split = std::ranges::count(compute.rows[rank],
+                                              Action{Op::weight, m, stage}) > 0;
+        const double whole =
+            cost.backward.value + (split ? 0 : cost.weight.value);
+        now[rank] = std::max(now[rank], ready) + (forward ? cost.forward.value
+                                                  : op == Op::backward
+                                                      ? whole
+                                                      : cost.weight.value);
+        ends[action] = now[rank];
+        moved = true;
+        ++next[rank];
+      }
+    }
+    for (StageId stage; stage.value < compute.stages; ++stage.value) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto& row = compute.rows[rank];
+        const Action first{Op::forward, Microbatch{0}, stage};
+        if (std::ranges::find(row, first) != row.end()) {
+          now[rank] += costs.updates[stage.value].value;
+        }
+      }
+    }
+    all.push_back(now);
+  }
+  return all;
+}
+
+TEST(Period, is_what_many_steps_in_a_row_take_on_average) {
+  std::mt19937 random(3);
+  const auto draw = [&] {
+    return Seconds{static_cast<double>(random() % 64) / 8};
+  };
+  const std::vector<std::string> texts{
+      "rank 0: F0 F1 B0 W0 B1 W1\nrank 1: F0 B0 F1 B1 W0 W1\n",
+      "rank 0: F0 F1 F2 B0 B1 B2\nrank 1: F0 F1 B0 F2 B1 B2\n"
+      "rank 2: F0 B0 F1 B1 W1 F2 B2 W2\n",
+      "rank 0: 0F0 0F1 3F0 3B0 3F1 3B1 3W0 3W1 0B0 0B1\n"
+      "rank 1: 1F0 2F0 1F1 2F1 2B0 1B0 2B1 1B1\n"};
+  for (int round = 0; round < 60; ++round) {
+    const Schedule schedule = parse_schedule(texts[round % texts.size()]);
+    ScheduleCosts costs = even_costs(schedule.stages, {});
+    for (StageCost& cost : costs.stages) {
+      cost = {draw(), draw(), draw()};
+    }
+    std::ranges::generate(costs.forward_message, draw);
+    std::ranges::generate(costs.backward_message, draw);
+    costs.updates.resize(schedule.stages);
+    std::ranges::generate(costs.updates, draw);
+    // Six divides by every number of ranks that a circuit can visit here.
+    const auto ends = ends_of_steps(schedule, costs, 66);
+    EXPECT_NEAR(period(with_messages(schedule), costs).value,
+                (ends[66][0] - ends[60][0]) / 6,
+                1e-9);
+  }
 }
 
 // When everything ends, by repeating the rules until nothing changes.
@@ -139,16 +284,19 @@ std::map<Action, double> settled_ends(const Schedule& compute,
       for (const Action& action : row) {
         const int s = action.stage.value;
         const bool forward = action.op == Op::forward;
+        const bool backward = action.op == Op::backward;
         if (forward && s > 0) {
           const Seconds message = costs.forward_message[s - 1];
           now = std::max(now, arrival(action, s - 1, message));
         }
-        if (!forward && s + 1 < compute.stages) {
+        if (backward && s + 1 < compute.stages) {
           const Seconds message = costs.backward_message[s];
           now = std::max(now, arrival(action, s + 1, message));
         }
-        now += forward ? costs.stages[s].forward.value
-                       : costs.stages[s].backward.value;
+        const auto& [f, b, w] = costs.stages[s];
+        const Action weight{Op::weight, action.microbatch, action.stage};
+        const bool whole = std::ranges::find(row, weight) == row.end();
+        now += (forward ? f : backward ? b + (whole ? w : Seconds{}) : w).value;
         changed = changed || ends[action] != now;
         ends[action] = now;
       }
@@ -163,11 +311,11 @@ TEST(Simulate, uneven_stages_end_when_the_rules_settle) {
     return Seconds{static_cast<double>(random() % 64) / 8};
   };
   for (const ScheduleKind& kind : kSchedules) {
-    for (int stages = 1; stages <= 6; ++stages) {
-      const Schedule compute = kind.make(stages, 7);
-      ScheduleCosts costs = even_costs(stages, {});
+    for (int ranks = 1; ranks <= 6; ++ranks) {
+      const Schedule compute = kind.make(shapes_of(kind, ranks, 7).back());
+      ScheduleCosts costs = even_costs(compute.stages, {});
       for (StageCost& cost : costs.stages) {
-        cost = {draw(), draw()};
+        cost = {draw(), draw(), draw()};
       }
       std::ranges::generate(costs.forward_message, draw);
       std::ranges::generate(costs.backward_message, draw);
@@ -182,10 +330,10 @@ TEST(Simulate, uneven_stages_end_when_the_rules_settle) {
 }
 
 TEST(Simulate, times_are_the_same_before_the_messages_are_added) {
-  const ScheduleCosts costs =
-      even_costs(4, {Seconds{1}, Seconds{2}}, Seconds{0.5});
   for (const ScheduleKind& kind : kSchedules) {
-    const Schedule compute = kind.make(4, 6);
+    const Schedule compute = kind.make(shapes_of(kind, 4, 6).back());
+    const ScheduleCosts costs = even_costs(
+        compute.stages, {Seconds{1}, Seconds{2}, Seconds{1}}, Seconds{0.5});
     const Timeline before = simulate(compute, costs);
     const Timeline after = simulate(with_messages(compute), costs);
     for (int rank = 0; rank < 4; ++rank) {
@@ -206,13 +354,15 @@ TEST(Simulate, stages_on_one_rank_need_no_message_time) {
 }
 
 TEST(Simulate, forward_only_takes_one_forward_per_microbatch_and_stage) {
-  const Timeline timeline = simulate(with_messages(forward_only(4, 5)),
+  const Timeline timeline = simulate(with_messages(forward_only(in_turn(4), 5)),
                                      even_costs(4, {Seconds{2}, Seconds{100}}));
   EXPECT_EQ(timeline.length, Seconds{2.0 * (5 + 3)});
 }
 
 TEST(Simulate, stages_that_take_no_time_have_no_bubble) {
-  EXPECT_EQ(simulate(gpipe(2, 2), even_costs(2, {})).bubble(), 0);
+  EXPECT_EQ(simulate(gpipe({.ranks = 2, .microbatches = 2}), even_costs(2, {}))
+                .bubble(),
+            0);
 }
 
 TEST(Simulate, refuses_a_schedule_that_cannot_run) {
@@ -221,7 +371,8 @@ TEST(Simulate, refuses_a_schedule_that_cannot_run) {
 }
 
 TEST(Simulate, refuses_costs_that_do_not_match_the_stages) {
-  const Schedule schedule = with_messages(gpipe(3, 2));
+  const Schedule schedule =
+      with_messages(gpipe({.ranks = 3, .microbatches = 2}));
   ScheduleCosts costs = even_costs(3, {Seconds{1}, Seconds{2}});
   costs.backward_message.pop_back();
   EXPECT_THROW(simulate(schedule, costs), Error);
@@ -231,9 +382,12 @@ TEST(Simulate, refuses_costs_that_do_not_match_the_stages) {
 
 TEST(Simulate, refuses_times_that_are_none) {
   const Seconds nan{std::numeric_limits<double>::quiet_NaN()};
-  EXPECT_THROW(simulate(gpipe(1, 1), even_costs(1, {Seconds{-1}, Seconds{1}})),
+  EXPECT_THROW(simulate(gpipe({.ranks = 1, .microbatches = 1}),
+                        even_costs(1, {Seconds{-1}, Seconds{1}})),
                Error);
-  EXPECT_THROW(simulate(gpipe(1, 1), even_costs(1, {Seconds{1}, nan})), Error);
+  EXPECT_THROW(simulate(gpipe({.ranks = 1, .microbatches = 1}),
+                        even_costs(1, {Seconds{1}, nan})),
+               Error);
 }
 
 }  // namespace

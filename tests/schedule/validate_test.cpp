@@ -59,7 +59,7 @@ TEST(Validate, a_stage_is_on_some_rank) {
 }
 
 TEST(Validate, stages_and_microbatches_must_exist) {
-  Schedule schedule = gpipe(2, 1);
+  Schedule schedule = gpipe({.ranks = 2, .microbatches = 1});
   schedule.rows[0].push_back({Op::forward, Microbatch{7}, StageId{0}});
   schedule.rows[1].push_back({Op::forward, Microbatch{0}, StageId{2}});
   EXPECT_EQ(to_text(problems(schedule), schedule),
@@ -70,7 +70,7 @@ TEST(Validate, stages_and_microbatches_must_exist) {
 }
 
 TEST(Validate, numbers_below_zero_do_not_exist) {
-  Schedule schedule = gpipe(1, 1);
+  Schedule schedule = gpipe({.ranks = 1, .microbatches = 1});
   schedule.rows[0].push_back({Op::forward, Microbatch{-1}, StageId{-1}});
   EXPECT_EQ(to_text(problems(schedule), schedule),
             "rank 0: 0F0 0B0 -1F-1\n"
@@ -126,6 +126,59 @@ TEST(Validate, stages_on_one_rank_must_come_in_order) {
   EXPECT_EQ(shown("rank 0: 1F0 0F0\n"),
             "rank 0: 1F0 0F0\n"
             "        ^ 1F0 before 0F0, which it needs\n");
+}
+
+TEST(Validate, weight_gradients_may_come_later_or_with_the_backward) {
+  EXPECT_EQ(shown("rank 0: F0 F1 F2 B0 B1 W1 B2 W2\n"
+                  "rank 1: F0 B0 F1 B1 W0 W1 F2 B2\n"),
+            "");
+}
+
+TEST(Validate, weight_gradients_need_their_backward) {
+  EXPECT_EQ(shown("rank 0: F0 W0 B0\n"),
+            "rank 0: F0 W0 B0\n"
+            "           ^ W0 before B0, which it needs\n");
+  EXPECT_EQ(shown("rank 0: F0 W0\n"),
+            "rank 0: F0 W0\n"
+            "              ^ B0 missing\n");
+}
+
+TEST(Validate,
+     weight_gradients_are_computed_once_and_on_the_rank_of_the_stage) {
+  EXPECT_EQ(shown("rank 0: F0 B0 W0 W0\n"
+                  "rank 1: 1F0 1B0 0W0\n"),
+            "rank 0: F0 B0 W0 W0\n"
+            "                 ^ W0 a second time\n"
+            "rank 1: 1F0 1B0 0W0\n"
+            "                ^ stage 0 is on rank 0\n");
+}
+
+TEST(Validate, a_stage_takes_the_microbatches_in_order) {
+  EXPECT_EQ(shown("rank 0: F0 F2 F1 B1 B0 B2 W1 W0 W2\n"),
+            "rank 0: F0 F2 F1 B1 B0 B2 W1 W0 W2\n"
+            "              ^ F1 after F2: a stage takes the microbatches in "
+            "order\n"
+            "rank 0: F0 F2 F1 B1 B0 B2 W1 W0 W2\n"
+            "                    ^ B0 after B1: a stage takes the microbatches "
+            "in order\n"
+            "rank 0: F0 F2 F1 B1 B0 B2 W1 W0 W2\n"
+            "                             ^ W0 after W1: a stage takes the "
+            "microbatches in order\n");
+}
+
+TEST(Validate, a_whole_backward_must_not_overtake_a_split_one) {
+  EXPECT_EQ(shown("rank 0: F0 F1 B0 B1 W0\n"),
+            "rank 0: F0 F1 B0 B1 W0\n"
+            "                    ^ W0 after B1: a stage takes the microbatches "
+            "in order\n");
+}
+
+TEST(Validate, an_order_that_is_wrong_is_one_problem) {
+  EXPECT_EQ(problems(parse_schedule("rank 0: F0 F1 B1 B0\n")).size(), 1);
+}
+
+TEST(Validate, every_stage_of_a_rank_has_an_order_of_its_own) {
+  EXPECT_EQ(shown("rank 0: 0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1\n"), "");
 }
 
 TEST(Validate, a_send_needs_a_receive) {
@@ -213,7 +266,8 @@ TEST(Validate, a_rank_behind_a_deadlock_is_reported_too) {
 }
 
 TEST(Validate, one_missing_action_is_one_problem) {
-  Schedule schedule = with_messages(one_f_one_b(4, 6));
+  Schedule schedule =
+      with_messages(one_f_one_b({.ranks = 4, .microbatches = 6}));
   schedule.rows[0].erase(schedule.rows[0].begin());
   EXPECT_EQ(problems(schedule).size(), 1);
 }
@@ -232,7 +286,7 @@ TEST(Validate, every_problem_is_reported) {
 }
 
 TEST(Validate, a_long_row_is_shown_only_around_the_place) {
-  Schedule schedule = gpipe(1, 20);
+  Schedule schedule = gpipe({.ranks = 1, .microbatches = 20});
   schedule.rows[0].erase(schedule.rows[0].begin() + 15);
   EXPECT_EQ(to_text(problems(schedule), schedule),
             "rank 0: ... F7 F8 F9 F10 F11 F12 F13 F14 F16 F17 F18 F19 B0 B1 B2 "
@@ -241,7 +295,8 @@ TEST(Validate, a_long_row_is_shown_only_around_the_place) {
 }
 
 TEST(Check, says_nothing_about_a_schedule_that_can_run) {
-  EXPECT_NO_THROW(check(with_messages(one_f_one_b(4, 8))));
+  EXPECT_NO_THROW(
+      check(with_messages(one_f_one_b({.ranks = 4, .microbatches = 8}))));
 }
 
 TEST(Check, throws_an_error_that_shows_the_place) {
@@ -258,14 +313,14 @@ TEST(Check, throws_an_error_that_shows_the_place) {
 }
 
 TEST(Check, shows_ten_problems_and_counts_the_rest) {
-  Schedule schedule = gpipe(1, 12);
+  Schedule schedule = gpipe({.ranks = 1, .microbatches = 12});
   std::ranges::reverse(schedule.rows[0]);
   try {
     check(schedule);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_EQ(error.problem(), "the schedule cannot run: it has 12 problems");
-    EXPECT_TRUE(error.fix().ends_with("and 2 more\n")) << error.fix();
+    EXPECT_EQ(error.problem(), "the schedule cannot run: it has 34 problems");
+    EXPECT_TRUE(error.fix().ends_with("and 24 more\n")) << error.fix();
   }
 }
 
@@ -279,6 +334,35 @@ TEST(PeakInFlight, counts_every_stage_of_a_rank_for_itself) {
   EXPECT_EQ(peak_in_flight(parse_schedule("rank 0: 0F0 0F1 1F0 1B0 1F1 1B1 0B0 "
                                           "0B1\n")),
             (std::vector<int>{2, 1}));
+}
+
+TEST(PeakInFlight, does_not_count_what_is_kept_for_weights) {
+  EXPECT_EQ(peak_in_flight(parse_schedule("rank 0: F0 B0 F1 B1 W0 W1\n")),
+            (std::vector<int>{1}));
+}
+
+TEST(PeakBytes, counts_from_forward_to_backward_and_from_there_to_weight) {
+  const std::vector<StageBytes> one{{Bytes{10}, Bytes{4}}};
+  const auto peak = [&](const std::string& row) {
+    return peak_bytes(parse_schedule("rank 0: " + row + "\n"), one).at(0);
+  };
+  EXPECT_EQ(peak("F0 B0"), Bytes{10});
+  EXPECT_EQ(peak("F0 F1 B0 F2 B1 B2"), Bytes{20});
+  EXPECT_EQ(peak("F0 B0 F1 B1 W0 W1"), Bytes{14});
+  EXPECT_EQ(peak("F0 F1 B0 B1 F2 B2 W0 W1 W2"), Bytes{20});
+  EXPECT_EQ(peak("F0 B0 W0 F1 B1 F2 B2 W1 W2"), Bytes{14});
+}
+
+TEST(PeakBytes, adds_up_the_stages_of_a_rank) {
+  const Schedule v = with_messages(
+      parse_schedule("rank 0: 0F0 0F1 3F0 3B0 3F1 3B1 3W0 3W1 0B0 0B1\n"
+                     "rank 1: 1F0 2F0 2B0 1B0 1F1 2F1 2B1 1B1\n"));
+  EXPECT_EQ(peak_bytes(v,
+                       {{Bytes{1}, Bytes{0}},
+                        {Bytes{100}, Bytes{0}},
+                        {Bytes{1000}, Bytes{0}},
+                        {Bytes{10}, Bytes{8}}}),
+            (std::vector{Bytes{20}, Bytes{1100}}));
 }
 
 }  // namespace

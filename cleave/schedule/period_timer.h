@@ -1,0 +1,72 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "cleave/schedule/simulate.h"
+
+namespace cleave {
+
+// Compute actions as numbers, in each rank's order: what the search turns over
+// and over.
+using NumberedRow = std::vector<int>;
+using NumberedRows = std::vector<NumberedRow>;
+
+// Times the rows of one problem, many of them one after the other: flat arrays
+// and no maps. period() (simulate.h) is the same for one checked schedule.
+class PeriodTimer {
+ public:
+  // REQUIRES: `costs` has an entry for every stage of the placement, which
+  // gives each one's rank.
+  PeriodTimer(const std::vector<Rank>& placement,
+              int microbatches,
+              const ScheduleCosts& costs);
+
+  int number(const Action& action) const;
+  Action action(int number) const;
+
+  // The compute of the rows; messages are left out.
+  NumberedRows numbered(const std::vector<Row>& rows) const;
+
+  // The time from step to step; nothing when the rows can never end. Every row
+  // must be of the placement and in the order of the microbatches.
+  std::optional<Seconds> period(const NumberedRows& rows);
+
+  // Of one rank, in one step: what it computes and updates.
+  Seconds work(Rank rank) const;
+
+ private:
+  // An action behind all that it waits for.
+  struct Timed {
+    int rank;
+    int number;
+    int need;  // on another rank; -1: none
+    double travel;
+    double duration;
+  };
+
+  bool arrange(const NumberedRows& rows);
+  int need_of(int number) const;
+  Timed timed(int number) const;
+  void follow_ways();
+  double greatest_mean() const;
+
+  int ranks_ = 0;
+  int stages_ = 0;
+  int microbatches_ = 0;
+  ScheduleCosts costs_;
+  std::vector<int> rank_of_;      // by stage
+  std::vector<double> updates_;   // by rank
+  std::vector<Timed> order_;      // of the rows last arranged
+  std::vector<char> has_weight_;  // by stage and microbatch
+  std::vector<char> done_;        // by number
+  std::vector<int> waiting_;      // by number: the rank that needs it, or -1
+  std::vector<int> position_;     // by rank: how far it has come
+  std::vector<int> runnable_;     // ranks that may go on
+  // The longest ways through a step: from the start of every rank to the end
+  // of an action, and to the end of a rank.
+  std::vector<double> way_to_action_;
+  std::vector<double> way_to_rank_;
+};
+
+}  // namespace cleave

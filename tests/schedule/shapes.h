@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cleave/schedule/registry.h"
+
+namespace cleave {
+
+// Every shape the schedule can have with so many ranks and microbatches; up to
+// four stages per rank where it takes any number.
+inline std::vector<ScheduleShape> shapes_of(const ScheduleKind& kind,
+                                            int ranks,
+                                            int microbatches) {
+  if (kind.stages_per_rank != kAnyNumber) {
+    return {{ranks, kind.stages_per_rank, microbatches}};
+  }
+  std::vector<ScheduleShape> shapes;
+  for (int stages_per_rank = 1; stages_per_rank <= 4; ++stages_per_rank) {
+    shapes.push_back({ranks, stages_per_rank, microbatches});
+  }
+  return shapes;
+}
+
+inline std::string to_text(const ScheduleKind& kind,
+                           const ScheduleShape& shape) {
+  return std::string(kind.name) + ", " + std::to_string(shape.ranks) +
+         " ranks, " + std::to_string(shape.stages_per_rank) +
+         " stages per rank, " + std::to_string(shape.microbatches) +
+         " microbatches";
+}
+
+// Stage i on rank i.
+inline std::vector<Rank> in_turn(int stages) {
+  std::vector<Rank> ranks;
+  for (int stage = 0; stage < stages; ++stage) {
+    ranks.push_back({stage});
+  }
+  return ranks;
+}
+
+}  // namespace cleave
