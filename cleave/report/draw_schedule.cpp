@@ -2,40 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <map>
 #include <string_view>
 
+#include "cleave/report/action_kind.h"
+#include "cleave/report/drawing.h"
 #include "cleave/report/svg.h"
 #include "cleave/report/text.h"
 
 namespace cleave {
 namespace {
-
-// "stage 2"; a rank that has several stages, or none, goes by its own number.
-std::string row_name(const Timeline& timeline, std::size_t rank) {
-  const std::vector<Span>& row = timeline.rows[rank];
-  const bool one_stage =
-      !row.empty() && std::ranges::all_of(row, [&](const Span& span) {
-        return span.action.stage == row.front().action.stage;
-      });
-  return one_stage ? "stage " + std::to_string(row.front().action.stage.value)
-                   : "rank " + std::to_string(rank);
-}
-
-// When the first action starts: where the drawing begins.
-Seconds first_start(const Timeline& timeline) {
-  Seconds first{std::numeric_limits<double>::infinity()};
-  for (const auto& row : timeline.rows) {
-    for (const Span& span : row) {
-      first = std::min(first, span.start);
-    }
-  }
-  return std::isfinite(first.value) ? first : Seconds{};
-}
-
-std::string bubble_text(const Timeline& timeline) {
-  return "bubble " + decimal(100 * timeline.bubble(), 1) + " %";
-}
 
 // ---- text -------------------------------------------------------------------
 
@@ -90,16 +66,21 @@ bool is_dense(const std::vector<Block>& row) {
   return covered < static_cast<double>(row.size());
 }
 
+// What follows the label of a kind up to the end of the action.
+std::string_view line_of(const ActionKind& kind) {
+  return kind.letters == "F" ? "─" : kind.letters == "B" ? "═" : "┄";
+}
+
 // The label, then a line up to the width; only the letter where the label does
 // not fit.
 std::string labelled(const Action& action, bool with_stage, int width) {
-  const bool forward = action.op == Op::forward;
+  const ActionKind& kind = kind_of(action);
   std::string label = to_text(action, with_stage);
   if (columns(label) > width) {
-    label = forward ? "F" : "B";
+    label = kind.letters;
   }
   for (int column = columns(label); column < width; ++column) {
-    label += forward ? "─" : "═";
+    label += line_of(kind);
   }
   return label;
 }
@@ -128,26 +109,36 @@ std::string sparse_row(const std::vector<Block>& row,
 
 // Tells for every column what fills it: single actions would not show.
 std::string dense_row(const std::vector<Block>& row, int width) {
-  std::vector<double> forward(width, 0);
-  std::vector<double> backward(width, 0);
+  std::map<std::string_view, std::vector<double>> filled;  // of every kind
   for (const auto& [action, begin, end] : row) {
-    auto& filled = action.op == Op::forward ? forward : backward;
+    auto& shares = filled[kind_of(action).letters];
+    shares.resize(width, 0);
     for (int i = static_cast<int>(begin); i < width && i < end; ++i) {
-      filled[i] += std::min(end, i + 1.0) - std::max<double>(begin, i);
+      shares[i] += std::min(end, i + 1.0) - std::max<double>(begin, i);
     }
   }
   constexpr double kTrace = 0.1;  // less of a column than this does not show
   std::string text;
   for (int i = 0; i < width; ++i) {
-    if (forward[i] + backward[i] < 0.5) {
-      text += "·";
-    } else if (forward[i] < kTrace) {
-      text += "B";
-    } else {
-      text += backward[i] < kTrace ? "F" : "▒";
+    double all = 0;
+    std::string letters;
+    for (const auto& [kind, shares] : filled) {
+      all += shares[i];
+      letters += shares[i] < kTrace ? "" : kind;
     }
+    text += all < 0.5 ? "·" : letters.size() == 1 ? letters : "▒";
   }
   return text;
+}
+
+std::string text_legend(const Timeline& timeline, bool mixed) {
+  const std::vector<ActionKind> kinds = compute_kinds(timeline);
+  std::string text;
+  for (const ActionKind& kind : kinds) {
+    text += std::string(kind.letters) + " " + std::string(kind.words) + ", ";
+  }
+  text += !mixed ? "" : kinds.size() > 2 ? "▒ several, " : "▒ both, ";
+  return text + "· idle; " + bubble_text(timeline) + "\n";
 }
 
 // ---- SVG --------------------------------------------------------------------
@@ -157,26 +148,15 @@ constexpr double kLeft = 84;   // of the time line; row names stand before it
 constexpr double kRight = 24;  // behind it
 constexpr double kTop = 56;    // of the first row
 
-// Blue and amber differ for every kind of colour blindness, and dark and light
-// differ without any colour.
-struct Ink {
-  std::string_view fill;
-  std::string_view text;
-};
-constexpr Ink kForward{"#3d74a6", "#ffffff"};
-constexpr Ink kBackward{"#f0c274", "#3a2a08"};
-constexpr std::string_view kIdle = "#e9edf1";
-constexpr std::string_view kText = "#24303c";
-constexpr std::string_view kFaintText = "#5c6975";
-constexpr std::string_view kLine = "#d3d9df";
-
 // Where things stand on the image.
 struct Layout {
   explicit Layout(const Timeline& timeline)
-      : origin(first_start(timeline)),
-        scale(timeline.length.value > 0
-                  ? (kWidth - kLeft - kRight) / timeline.length.value
-                  : 0),
+      : scale{.origin = first_start(timeline),
+              .left = kLeft,
+              .per_second =
+                  timeline.length.value > 0
+                      ? (kWidth - kLeft - kRight) / timeline.length.value
+                      : 0},
         pitch(std::clamp(600 / rows(timeline), 20.0, 38.0)),
         bottom(kTop + pitch * rows(timeline)) {}
 
@@ -184,40 +164,15 @@ struct Layout {
     return std::max(1.0, static_cast<double>(timeline.rows.size()));
   }
 
-  double x(Seconds time) const { return kLeft + (time - origin).value * scale; }
   double y(std::size_t rank) const {
     return kTop + pitch * static_cast<double>(rank);
   }
   double row_height() const { return pitch * 0.82; }
 
-  Seconds origin;
-  double scale;   // per second
+  TimeScale scale;
   double pitch;   // from row to row
   double bottom;  // of the rows
 };
-
-std::string svg_action(const Span& span, const Layout& layout, double y) {
-  const Ink& ink = span.action.op == Op::forward ? kForward : kBackward;
-  const double full = layout.x(span.end) - layout.x(span.start);
-  const double width = full > 4 ? full - 1 : full;  // a gap where there is room
-  const svg::Box box{layout.x(span.start), y, width, layout.row_height()};
-  const std::string number = std::to_string(span.action.microbatch.value);
-  const double size = std::min(12.0, layout.row_height() * 0.6);
-  std::string out = "<g class=\"action\"><title>";
-  out += svg::escaped(to_text(span.action) + " of stage " +
-                      std::to_string(span.action.stage.value) + ": starts at " +
-                      to_text(span.start - layout.origin) + ", takes " +
-                      to_text(span.end - span.start));
-  out += "</title>" + svg::rect(box, ink.fill, width > 8 ? 2.5 : 0);
-  // Digits are at most 0.62 of the font's size wide.
-  if (width >= static_cast<double>(number.size()) * size * 0.62 + 3) {
-    out += svg::text(box.x + width / 2,
-                     box.y + box.height / 2 + size * 0.36,
-                     number,
-                     {.size = size, .fill = ink.text, .anchor = "middle"});
-  }
-  return out + "</g>\n";
-}
 
 std::string svg_row(const Timeline& timeline,
                     std::size_t rank,
@@ -230,80 +185,17 @@ std::string svg_row(const Timeline& timeline,
                               name,
                               {.size = 12, .fill = kText, .anchor = "end"});
   out += svg::rect({kLeft, y, kWidth - kLeft - kRight, height}, kIdle) + "\n";
-  for (const Span& span : timeline.rows[rank]) {
-    if (is_compute(span.action.op)) {
-      out += svg_action(span, layout, y);
-    }
-  }
-  return out;
-}
-
-// One, two or five times a power of ten, so that about eight fit.
-double tick_step(double length) {
-  const double power = std::pow(10, std::floor(std::log10(length / 8)));
-  for (const double step : {power, 2 * power, 5 * power}) {
-    if (step * 8 >= length) {
-      return step;
-    }
-  }
-  return 10 * power;
-}
-
-// What the axis counts in.
-struct TimeUnit {
-  std::string_view name;
-  double seconds;
-};
-
-TimeUnit unit_for(double length) {
-  for (const TimeUnit unit :
-       {TimeUnit{"s", 1}, TimeUnit{"ms", 1e-3}, TimeUnit{"us", 1e-6}}) {
-    if (length >= unit.seconds) {
-      return unit;
-    }
-  }
-  return {"ns", 1e-9};
-}
-
-std::string svg_axis(const Timeline& timeline, const Layout& layout) {
-  if (timeline.length.value <= 0) {
-    return "";
-  }
-  const TimeUnit unit = unit_for(timeline.length.value);
-  const double length = timeline.length.value / unit.seconds;
-  const double step = tick_step(length);
-  const int digits =
-      step < 1 ? static_cast<int>(-std::floor(std::log10(step))) : 0;
-  const double y = layout.bottom;
-  const svg::TextStyle faint{
-      .size = 11, .fill = kFaintText, .anchor = "middle"};
-  std::string out =
-      svg::text(kLeft - 12,
-                y + 22,
-                "time in " + std::string(unit.name),
-                {.size = 11, .fill = kFaintText, .anchor = "end"});
-  for (int i = 0; i * step <= length * (1 + 1e-9); ++i) {
-    const double x = layout.x(layout.origin + Seconds{i * step * unit.seconds});
-    out += svg::tick(x, y, 8, kLine);
-    out += svg::text(x, y + 22, decimal(i * step, digits), faint);
-  }
-  return out + "\n";
+  return out + compute_blocks(timeline.rows[rank], layout.scale, {y, height});
 }
 
 // Right of the title.
-std::string svg_legend() {
-  std::string out;
-  double x = kWidth - kRight - 226;
-  const auto add =
-      [&](std::string_view fill, std::string_view words, double by) {
-        out += svg::rect({x, 20, 14, 14}, fill, 2.5);
-        out += svg::text(x + 20, 31, words, {.size = 12, .fill = kText});
-        x += by;
-      };
-  add(kForward.fill, "forward", 82);
-  add(kBackward.fill, "backward", 94);
-  add(kIdle, "idle", 0);
-  return out + "\n";
+std::string svg_legend(const Timeline& timeline) {
+  std::vector<LegendItem> items;
+  for (const ActionKind& kind : compute_kinds(timeline)) {
+    items.push_back({to_text(kind.first), std::string(kind.words)});
+  }
+  items.push_back({std::string(kIdle), "idle"});
+  return legend(items, kWidth - kRight - legend_width(items), 20);
 }
 
 }  // namespace
@@ -333,8 +225,7 @@ std::string draw_text(const Timeline& timeline, int width) {
   const int gap = std::max(1, drawn - 1 - columns(end));
   text += indented("") + "0" + std::string(gap, ' ') + end + "\n";
   const bool mixed = text.find("▒") != std::string::npos;
-  return text + indented("") + "F forward, B backward, " +
-         (mixed ? "▒ both, " : "") + "· idle; " + bubble_text(timeline) + "\n";
+  return text + indented("") + text_legend(timeline, mixed);
 }
 
 std::string draw_svg(const Timeline& timeline, const std::string& title) {
@@ -350,11 +241,11 @@ std::string draw_svg(const Timeline& timeline, const std::string& title) {
                     ">\n";
   out += svg::rect({0, 0, kWidth, height}, "#ffffff") + "\n";
   out += svg::text(20, 33, title, {.size = 17, .fill = kText}) + "\n";
-  out += svg_legend();
+  out += svg_legend(timeline);
   for (std::size_t rank = 0; rank < timeline.rows.size(); ++rank) {
     out += svg_row(timeline, rank, layout);
   }
-  out += svg_axis(timeline, layout);
+  out += time_axis(ticks(timeline.length), layout.scale, layout.bottom);
   out += svg::text(kLeft,
                    layout.bottom + 46,
                    bubble_text(timeline) + ": the share of the " +
