@@ -36,7 +36,7 @@ inline constexpr std::string_view kLine = "#d3d9df";
 // go by the classes "ground", "idle", "ink", "faint", "line" and "mark".
 std::string dark_style();
 
-// Which way from left to right time goes.
+// Where a time stands, from left to right.
 struct TimeScale {
   Seconds origin;
   double left = 0;        // where the origin stands
@@ -47,7 +47,7 @@ struct TimeScale {
   }
 };
 
-// The height of a row on the image.
+// Where a row stands, from its top down.
 struct RowPlace {
   double y = 0;
   double height = 0;
