@@ -33,6 +33,11 @@ inline std::string attribute(std::string_view name, double value) {
   return attribute(name, decimal(value, 2));
 }
 
+// The class that style rules go by; nothing where there is none.
+inline std::string css_class(std::string_view name) {
+  return name.empty() ? "" : attribute("class", name);
+}
+
 struct Box {
   double x;
   double y;
@@ -40,9 +45,13 @@ struct Box {
   double height;
 };
 
-inline std::string rect(Box box, std::string_view fill, double radius = 0) {
-  return "<rect" + attribute("x", box.x) + attribute("y", box.y) +
-         attribute("width", box.width) + attribute("height", box.height) +
+inline std::string rect(Box box,
+                        std::string_view fill,
+                        double radius = 0,
+                        std::string_view css = "") {
+  return "<rect" + css_class(css) + attribute("x", box.x) +
+         attribute("y", box.y) + attribute("width", box.width) +
+         attribute("height", box.height) +
          (radius > 0 ? attribute("rx", radius) : "") + attribute("fill", fill) +
          "/>";
 }
@@ -51,8 +60,9 @@ inline std::string rect(Box box, std::string_view fill, double radius = 0) {
 inline std::string tick(double x,
                         double y,
                         double size,
-                        std::string_view stroke) {
-  return "<path" + attribute("stroke", stroke) +
+                        std::string_view stroke,
+                        std::string_view css = "") {
+  return "<path" + css_class(css) + attribute("stroke", stroke) +
          attribute("d",
                    "M" + decimal(x, 2) + " " + decimal(y, 2) + "v" +
                        decimal(size, 2)) +
@@ -63,6 +73,7 @@ struct TextStyle {
   double size = 12;
   std::string_view fill = "#000000";
   std::string_view anchor = "start";  // or "middle", "end": what x is
+  std::string_view css = "";
 };
 
 // `y` is the line the letters stand on.
@@ -70,8 +81,9 @@ inline std::string text(double x,
                         double y,
                         std::string_view words,
                         TextStyle style) {
-  return "<text" + attribute("x", x) + attribute("y", y) +
-         attribute("font-size", style.size) + attribute("fill", style.fill) +
+  return "<text" + css_class(style.css) + attribute("x", x) +
+         attribute("y", y) + attribute("font-size", style.size) +
+         attribute("fill", style.fill) +
          attribute("text-anchor", style.anchor) + ">" + escaped(words) +
          "</text>";
 }

@@ -10,6 +10,7 @@
 #include "cleave/report/text.h"
 #include "cleave/schedule/passes.h"
 #include "cleave/schedule/registry.h"
+#include "tests/report/markup.h"
 #include "tests/schedule/shapes.h"
 
 namespace cleave {
@@ -24,30 +25,6 @@ Timeline timeline(const Schedule& schedule, StageCost cost) {
 }
 
 constexpr StageCost kCost{Seconds{1e-3}, Seconds{2e-3}};
-
-int count(const std::string& text, const std::string& part) {
-  int found = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos;
-       at = text.find(part, at + 1)) {
-    ++found;
-  }
-  return found;
-}
-
-// What stands between every < and its >, in order.
-std::vector<std::string> tags(const std::string& svg) {
-  std::vector<std::string> found;
-  for (std::size_t at = svg.find('<'); at != std::string::npos;
-       at = svg.find('<', at + 1)) {
-    found.push_back(svg.substr(at + 1, svg.find('>', at) - at - 1));
-  }
-  return found;
-}
-
-double attribute(const std::string& tag, const std::string& name) {
-  const std::string start = " " + name + "=\"";
-  return std::stod(tag.substr(tag.find(start) + start.size()));
-}
 
 TEST(DrawText, draws_every_action_as_wide_as_it_is_long) {
   EXPECT_EQ(
@@ -180,18 +157,10 @@ TEST(DrawSvg, keeps_every_block_inside_the_image) {
 }
 
 TEST(DrawSvg, closes_every_tag_it_opens) {
-  std::vector<std::string> open;
-  for (const std::string& tag : tags(draw_svg(
-           timeline(gpipe({.ranks = 3, .microbatches = 4}), kCost), "gpipe"))) {
-    if (tag.starts_with("/")) {
-      ASSERT_FALSE(open.empty());
-      ASSERT_EQ("/" + open.back(), tag);
-      open.pop_back();
-    } else if (!tag.ends_with("/")) {
-      open.push_back(tag.substr(0, tag.find(' ')));
-    }
-  }
-  EXPECT_TRUE(open.empty());
+  EXPECT_EQ(
+      unbalanced(draw_svg(
+          timeline(gpipe({.ranks = 3, .microbatches = 4}), kCost), "gpipe")),
+      "");
 }
 
 TEST(DrawSvg, weight_gradients_have_a_colour_of_their_own) {
@@ -236,6 +205,21 @@ TEST(DrawSvg, names_the_stages_the_unit_and_the_bubble) {
                                   ">idle<"}) {
     EXPECT_EQ(count(svg, words), 1) << words;
   }
+}
+
+TEST(DrawSvg, shades_the_stages_of_one_device) {
+  const Schedule v = parse_schedule(
+      "rank 0: 0F0 3F0 3B0 0B0\n"
+      "rank 1: 1F0 2F0 2B0 1B0\n");
+  const std::string svg = draw_svg(timeline(v, {Seconds{1}, Seconds{1}}), "v");
+  std::set<std::string> fills;
+  for (const std::string& tag : tags(svg)) {
+    if (tag.starts_with("rect ") && tag.find("rx=") != std::string::npos) {
+      fills.insert(tag.substr(tag.find("fill=")));
+    }
+  }
+  // Two kinds in two shades, and the sample of idle time.
+  EXPECT_EQ(fills.size(), 5);
 }
 
 TEST(DrawSvg, writes_the_microbatch_only_where_it_fits) {
