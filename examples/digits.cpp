@@ -19,7 +19,7 @@ int main() {
   const cleave::Plan plan = cleave::plan(model,
                                          devices,
                                          data.train->get(first),
-                                         cleave::cross_entropy,
+                                         {.loss = cleave::cross_entropy},
                                          {.batch = 64, .microbatches = 8});
   std::cout << cleave::plan_table(plan);
 

@@ -31,7 +31,7 @@ int main() {
       cleave::plan(model,
                    devices,
                    batch,
-                   cleave::mean_squared_error,
+                   {.loss = cleave::mean_squared_error},
                    {.batch = 256, .stages = 2, .microbatches = 4});
   cleave::Trainer trainer(
       model,

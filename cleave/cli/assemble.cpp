@@ -146,15 +146,18 @@ Plan plan_of(const Config& config,
     return saved;
   }
   const std::int64_t batch = std::min(config.train.batch, data.size());
-  return plan(model,
-              devices,
-              first_samples(data, batch),
-              loss_of(config, data),
-              {.batch = batch,
-               .stages = config.parallel.stages.value_or(0),
-               .microbatches = config.parallel.microbatches.value_or(0),
-               .schedule = config.parallel.schedule,
-               .state_copies = state_copies(optimizer_of(config))});
+  return plan(
+      model,
+      devices,
+      first_samples(data, batch),
+      {.loss = loss_of(config, data),
+       .make_update = updates_by(optimizer_of(config))},
+      {.batch = batch,
+       .stages = config.parallel.stages.value_or(0),
+       .stages_per_device = config.parallel.stages_per_device.value_or(0),
+       .microbatches = config.parallel.microbatches.value_or(0),
+       .schedule = config.parallel.schedule,
+       .state_copies = state_copies(optimizer_of(config))});
 }
 
 }  // namespace cleave

@@ -57,8 +57,10 @@ struct DevicesConfig {
 };
 
 struct ParallelConfig {
-  std::optional<int> stages;        // none: the planner chooses
-  std::optional<int> microbatches;  // none: the planner chooses
+  // None: the planner chooses.
+  std::optional<int> stages;
+  std::optional<int> stages_per_device;
+  std::optional<int> microbatches;
   std::string schedule = "1f1b";
   std::string plan;
 

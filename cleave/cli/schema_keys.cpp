@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "cleave/cli/schema.h"
+#include "cleave/schedule/registry.h"
 
 // To add a key: a member in config.h that holds its default, and a row here.
 namespace cleave {
@@ -40,7 +41,13 @@ using Words = std::array<std::string_view, count>;
 constexpr Words<4> kFamilies{"mlp", "convnet", "resnet", "gpt"};
 constexpr Words<2> kSources{"synthetic", "fashion-mnist"};
 constexpr Words<4> kTasks{"classification", "regression", "tokens", "images"};
-constexpr Words<2> kSchedules{"1f1b", "gpipe"};
+constexpr auto kScheduleNames = [] {
+  Words<kSchedules.size() + 1> names{kAutoSchedule};
+  for (std::size_t i = 0; i < kSchedules.size(); ++i) {
+    names[i + 1] = kSchedules[i].name;
+  }
+  return names;
+}();
 constexpr Words<2> kOptimizers{"adamw", "sgd"};
 constexpr Words<2> kLrSchedules{"constant", "cosine"};
 constexpr Words<1> kPrecisions{"fp32"};
@@ -156,14 +163,19 @@ constexpr std::array kKeys{
         slot<&Config::parallel, &ParallelConfig::stages>,
         "parts the network is cut into; auto: as many as pay",
         between(1, 65536)},
+    Key{"parallel.stages_per_device",
+        slot<&Config::parallel, &ParallelConfig::stages_per_device>,
+        "stages on each device; auto: as the schedule wants it",
+        between(1, 64)},
     Key{"parallel.microbatches",
         slot<&Config::parallel, &ParallelConfig::microbatches>,
-        "parts a batch is cut into; auto: four per stage",
+        "parts a batch is cut into; auto: four per device",
         between(1, 65536)},
     Key{"parallel.schedule",
         slot<&Config::parallel, &ParallelConfig::schedule>,
-        "the order of forwards and backwards",
-        one_of(kSchedules)},
+        "the order of forwards and backwards; auto: searched for the measured "
+        "times and the memory",
+        one_of(kScheduleNames)},
     Key{"parallel.plan",
         slot<&Config::parallel, &ParallelConfig::plan>,
         "file of a saved plan to use; empty: make one"},

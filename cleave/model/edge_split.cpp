@@ -1,4 +1,4 @@
-#include "cleave/train/edge_split.h"
+#include "cleave/model/edge_split.h"
 
 #include <torch/autograd.h>
 #include <torch/csrc/autograd/engine.h>
@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "cleave/train/weight_queue.h"
+#include "cleave/model/weight_queue.h"
 
 namespace cleave {
 namespace {

@@ -9,7 +9,7 @@
 #include <torch/types.h>
 
 #include "cleave/model/intercept.h"
-#include "cleave/train/weight_queue.h"
+#include "cleave/model/weight_queue.h"
 
 namespace cleave {
 namespace {

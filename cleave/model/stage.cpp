@@ -1,4 +1,4 @@
-#include "cleave/train/stage.h"
+#include "cleave/model/stage.h"
 
 #include <torch/autograd.h>
 #include <torch/csrc/autograd/engine.h>

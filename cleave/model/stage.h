@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "cleave/ids.h"
+#include "cleave/model/edge_split.h"
 #include "cleave/model/loss.h"
 #include "cleave/model/network.h"
-#include "cleave/train/edge_split.h"
-#include "cleave/train/weight_queue.h"
+#include "cleave/model/weight_queue.h"
 
 namespace cleave {
 

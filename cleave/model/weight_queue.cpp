@@ -1,4 +1,4 @@
-#include "cleave/train/weight_queue.h"
+#include "cleave/model/weight_queue.h"
 
 #include <ATen/core/grad_mode.h>
 #include <torch/types.h>

@@ -7,7 +7,7 @@
 #include "cleave/error.h"
 #include "cleave/nearest.h"
 #include "cleave/plan/plan.h"
-#include "cleave/schedule/registry.h"
+#include "cleave/plan/plan_schedule.h"
 
 namespace cleave {
 namespace {
@@ -33,8 +33,7 @@ void check_numbers(const Plan& plan) {
   if (plan.stages.empty()) {
     fail("the plan has no stages", "Give it at least one.");
   }
-  // Throws where there is no such schedule.
-  make_schedule(plan.schedule, {.ranks = static_cast<int>(plan.stages.size())});
+  schedule_of(plan, 1);  // throws where there is no such schedule
 }
 
 // The plan has `found` where the model has `expected`; says what is wrong.

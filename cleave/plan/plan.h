@@ -21,9 +21,11 @@ struct DeviceSpec {
 // What the user fixes; what is left at its default the planner chooses.
 struct PlanRequest {
   std::int64_t batch = 1;
-  int stages = 0;        // 0: as many as pay, at most one per device
-  int microbatches = 0;  // 0: four per stage, as far as the batch has samples
-  std::string schedule = "1f1b";
+  int stages = 0;  // 0: as many as pay
+  int stages_per_device =
+      0;                 // 0: what the schedule needs, or the planner likes
+  int microbatches = 0;  // 0: four per device, as far as the batch has samples
+  std::string schedule = "1f1b";  // of the registry, or "auto": searched for
   int state_copies = 2;  // optimizer values kept per parameter (AdamW: 2)
 
   // A message between neighbouring stages. The defaults are for one process,
@@ -35,10 +37,21 @@ struct PlanRequest {
 struct StagePlan {
   std::string device;
   std::vector<std::string> layers;
-  Seconds forward;   // predicted, of one microbatch
-  Seconds backward;  // predicted, of one microbatch
+  // Predicted, of one microbatch: gradients of the weights count as `weight`
+  // where they can wait, and with `backward` where they cannot.
+  Seconds forward;
+  Seconds backward;
+  Seconds weight;
+  Seconds update;   // predicted: the optimizer, once per step
+  Seconds message;  // predicted: to the next stage; zero for the last
   Bytes parameters;
-  Bytes peak;  // predicted: parameters, gradients, states, activations
+  // Predicted: what is there all the time (parameters, gradients, states, and
+  // working memory); what one microbatch keeps from F to B, and from B to W.
+  Bytes fixed;
+  Bytes activations;
+  Bytes kept_for_weights;
+  Bytes memory;  // the device's budget; zero: without limit
+  Bytes peak;    // predicted, of the device: with all its stages
 
   bool operator==(const StagePlan&) const = default;
 };
@@ -57,14 +70,15 @@ struct Plan {
 };
 
 // What the request asks for, or what it leaves to the planner.
-int microbatches_for(int stages, const PlanRequest& request);
+int microbatches_for(int devices, const PlanRequest& request);
 
-// Cuts the profiled model over the devices, in their order: stages take the
-// first of them. Where the profile's microbatch has another number of samples
-// than the plan's, costs are taken to grow with the samples. All predicted
-// times are whole picoseconds, which JSON keeps. Throws Error when there are
-// more stages than layers or devices, or when no cut fits the devices' memory;
-// the error then names the smallest budget that would fit.
+// Cuts the profiled model over the devices, in their order: the first of them
+// are taken. Schedule, stages per device and cuts are chosen together, by the
+// predicted time from step to step. Where the profile's microbatch has another
+// number of samples than the plan's, costs are taken to grow with the samples.
+// All predicted times are whole picoseconds, which JSON keeps. Throws Error
+// when there are more stages than layers or devices, or when no cut fits the
+// devices' memory; the error then names the smallest budget that would fit.
 Plan make_plan(const Profile& profile,
                const std::vector<DeviceSpec>& devices,
                const PlanRequest& request);

@@ -13,7 +13,14 @@ Json to_json(const StagePlan& stage) {
           {"layers", stage.layers},
           {"forward_ms", to_milliseconds(stage.forward)},
           {"backward_ms", to_milliseconds(stage.backward)},
+          {"weight_ms", to_milliseconds(stage.weight)},
+          {"update_ms", to_milliseconds(stage.update)},
+          {"message_ms", to_milliseconds(stage.message)},
           {"parameter_bytes", stage.parameters.value},
+          {"fixed_bytes", stage.fixed.value},
+          {"activation_bytes", stage.activations.value},
+          {"kept_for_weights_bytes", stage.kept_for_weights.value},
+          {"memory_bytes", stage.memory.value},
           {"peak_bytes", stage.peak.value}};
 }
 
@@ -22,7 +29,14 @@ StagePlan read_stage(const JsonFields& fields) {
           .layers = fields.texts("layers"),
           .forward = fields.milliseconds("forward_ms", Seconds{}),
           .backward = fields.milliseconds("backward_ms", Seconds{}),
+          .weight = fields.milliseconds("weight_ms", Seconds{}),
+          .update = fields.milliseconds("update_ms", Seconds{}),
+          .message = fields.milliseconds("message_ms", Seconds{}),
           .parameters = fields.bytes("parameter_bytes", Bytes{}),
+          .fixed = fields.bytes("fixed_bytes", Bytes{}),
+          .activations = fields.bytes("activation_bytes", Bytes{}),
+          .kept_for_weights = fields.bytes("kept_for_weights_bytes", Bytes{}),
+          .memory = fields.bytes("memory_bytes", Bytes{}),
           .peak = fields.bytes("peak_bytes", Bytes{})};
 }
 
@@ -60,7 +74,14 @@ Plan parse_plan(const std::string& json, const std::string& source) {
                                                  "layers",
                                                  "forward_ms",
                                                  "backward_ms",
+                                                 "weight_ms",
+                                                 "update_ms",
+                                                 "message_ms",
                                                  "parameter_bytes",
+                                                 "fixed_bytes",
+                                                 "activation_bytes",
+                                                 "kept_for_weights_bytes",
+                                                 "memory_bytes",
                                                  "peak_bytes"})) {
     plan.stages.push_back(read_stage(stage));
   }

@@ -13,10 +13,13 @@ namespace cleave {
 struct LayerCost {
   std::string name;
   Seconds forward;
-  Seconds backward;
+  Seconds backward;  // gradients of the inputs, and all that cannot wait
+  Seconds weight;    // gradients of the weights, where they can wait
+  Seconds update;    // the optimizer, once per step
   Bytes parameters;
-  Bytes activations;  // what stays in memory between forward and backward
-  Bytes crossing;     // all values that cross a cut right behind this layer
+  Bytes activations;       // what stays in memory between forward and backward
+  Bytes kept_for_weights;  // what stays between backward and weights
+  Bytes crossing;  // all values that cross a cut right behind this layer
 
   bool operator==(const LayerCost&) const = default;
 };

@@ -11,8 +11,11 @@ Json to_json(const LayerCost& layer) {
   return {{"name", layer.name},
           {"forward_ms", to_milliseconds(layer.forward)},
           {"backward_ms", to_milliseconds(layer.backward)},
+          {"weight_ms", to_milliseconds(layer.weight)},
+          {"update_ms", to_milliseconds(layer.update)},
           {"parameter_bytes", layer.parameters.value},
           {"activation_bytes", layer.activations.value},
+          {"kept_for_weights_bytes", layer.kept_for_weights.value},
           {"crossing_bytes", layer.crossing.value}};
 }
 
@@ -20,8 +23,11 @@ LayerCost read_layer(const JsonFields& fields) {
   return {.name = fields.text("name"),
           .forward = fields.milliseconds("forward_ms"),
           .backward = fields.milliseconds("backward_ms"),
+          .weight = fields.milliseconds("weight_ms", Seconds{}),
+          .update = fields.milliseconds("update_ms", Seconds{}),
           .parameters = fields.bytes("parameter_bytes"),
           .activations = fields.bytes("activation_bytes"),
+          .kept_for_weights = fields.bytes("kept_for_weights_bytes", Bytes{}),
           .crossing = fields.bytes("crossing_bytes")};
 }
 
@@ -56,8 +62,11 @@ Profile parse_profile(const std::string& json, const std::string& source) {
                                                 {"name",
                                                  "forward_ms",
                                                  "backward_ms",
+                                                 "weight_ms",
+                                                 "update_ms",
                                                  "parameter_bytes",
                                                  "activation_bytes",
+                                                 "kept_for_weights_bytes",
                                                  "crossing_bytes"})) {
     profile.layers.push_back(read_layer(layer));
   }

@@ -1,6 +1,5 @@
 #include "cleave/plan/profiler.h"
 
-#include <torch/autograd.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -13,7 +12,7 @@
 
 #include "cleave/comm/memory.h"
 #include "cleave/error.h"
-#include "cleave/model/network.h"
+#include "cleave/model/stage.h"
 
 namespace cleave {
 namespace {
@@ -28,6 +27,9 @@ constexpr double kEnoughSeconds = 0.05;  // per layer; short layers run oftener
 struct Timing {
   Seconds forward;
   Seconds backward;
+  Seconds weight;
+  Seconds update;
+  Bytes kept_for_weights;
 };
 
 Seconds since(Clock::time_point start) {
@@ -44,22 +46,35 @@ Seconds median_of(std::vector<Timing>& timings, Seconds Timing::*part) {
   return (*middle).*part;
 }
 
-// One layer on trial: runs it forward and backward as a stage would.
+// One layer on trial: runs it as a stage of its own.
 class Trial {
  public:
-  Trial(const Model& model, int layer)
-      : network_(model.build(layer, layer + 1)),
+  Trial(const Model& model,
+        int layer,
+        const MakeUpdate& make_update,
+        std::shared_ptr<DeviceMemory> memory)
+      : stage_(model, layer, layer + 1),
         layer_(layer),
-        is_last_(layer + 1 == model.size()) {}
+        is_last_(layer + 1 == model.size()),
+        memory_(std::move(memory)) {
+    for (const auto& [name, parameter] :
+         stage_.network().trained_parameters()) {
+      parameters_.push_back(parameter);
+    }
+    if (make_update && !parameters_.empty()) {
+      update_ = make_update(parameters_);
+    }
+  }
 
   // Equal for layers that must cost the same.
   std::string kind(const Values& inputs) const {
     std::ostringstream text;
-    for (const auto& module : network_->modules(/*include_self=*/false)) {
+    for (const auto& module :
+         stage_.network().modules(/*include_self=*/false)) {
       text << module->name() << ' ';
       module->pretty_print(text);
     }
-    for (const auto& parameter : network_->parameters()) {
+    for (const auto& parameter : stage_.network().parameters()) {
       text << parameter.sizes() << parameter.requires_grad();
     }
     for (const at::Tensor& input : inputs) {
@@ -69,48 +84,81 @@ class Trial {
     return text.str();
   }
 
-  Values forward(const Values& inputs) {
-    return network_->forward(inputs, Moment{0, 1, {layer_}});
+  // Its results, and how much stays in memory for backward.
+  std::pair<Values, Bytes> forward(const Values& inputs) {
+    const Bytes before = memory_->live();
+    const Values outputs =
+        stage_.network().forward(inputs, Moment{0, 1, {layer_}});
+    return {outputs, memory_->live() - before};
   }
 
   Timing run(const Values& inputs, const Batch& batch, const Loss& loss) {
+    constexpr Microbatch kOnly{0};
     Timing timing;
+    stage_.begin(/*split=*/true);
     const Clock::time_point start = Clock::now();
-    Values roots = forward(inputs);
-    if (is_last_) {
-      roots = {loss.sum(std::move(roots.at(0)), batch.targets)};
-    }
+    const Values outputs = stage_.forward(
+        kOnly,
+        inputs,
+        Moment{0, 1, {layer_}},
+        is_last_ ? std::optional(Goal{&loss, batch.targets}) : std::nullopt);
     timing.forward = since(start);
-    std::erase_if(roots, [](const at::Tensor& root) {
-      return !root.requires_grad() || root.is_leaf();
-    });
     Values seeds;
-    for (const at::Tensor& root : roots) {
-      seeds.push_back(at::ones_like(root));
+    for (const at::Tensor& output : outputs) {
+      seeds.push_back(output.requires_grad() ? at::ones_like(output)
+                                             : at::Tensor());
     }
     const Clock::time_point turn = Clock::now();
-    if (!roots.empty()) {
-      torch::autograd::backward(roots, seeds);
-    }
+    const Values gradients = stage_.backward(kOnly, seeds);
     timing.backward = since(turn);
+    const Bytes open = memory_->live();
+    const Clock::time_point rest = Clock::now();
+    stage_.weights(kOnly);
+    timing.weight = since(rest);
+    finish(timing, open);
     return timing;
   }
 
   Bytes parameter_bytes() const {
     std::int64_t bytes = 0;
-    for (const auto& [name, tensor] : network_->state()) {
+    for (const auto& [name, tensor] : stage_.network().state()) {
       bytes += static_cast<std::int64_t>(tensor.nbytes());
     }
-    for (const Network::RemoteTie& tie : network_->remote_ties()) {
+    for (const Network::RemoteTie& tie : stage_.network().remote_ties()) {
       bytes += static_cast<std::int64_t>(tie.local.nbytes());
     }
     return {bytes};
   }
 
  private:
-  std::shared_ptr<Network> network_;
+  // Times the update, and finds what W let go of: what was live before it and
+  // is not after, besides the gradients it made.
+  void finish(Timing& timing, Bytes before_weights) {
+    Bytes gradients;
+    for (const at::Tensor& parameter : parameters_) {
+      if (parameter.grad().defined()) {
+        gradients +=
+            Bytes{static_cast<std::int64_t>(parameter.grad().nbytes())};
+      }
+    }
+    const Bytes let_go = before_weights + gradients - memory_->live();
+    timing.kept_for_weights = std::max(let_go, Bytes{0});
+    const Clock::time_point start = Clock::now();
+    if (update_) {
+      update_();
+    }
+    timing.update = since(start);
+    for (at::Tensor& parameter : parameters_) {
+      parameter.mutable_grad() = at::Tensor();
+    }
+  }
+
+  Stage stage_;
   int layer_;
   bool is_last_;
+  std::shared_ptr<DeviceMemory> memory_;
+  std::vector<at::Tensor> parameters_;
+  std::function<void()> update_;
 };
 
 Timing measure(Trial& trial,
@@ -125,7 +173,10 @@ Timing measure(Trial& trial,
     timings.push_back(trial.run(inputs, batch, loss));
   }
   return {median_of(timings, &Timing::forward),
-          median_of(timings, &Timing::backward)};
+          median_of(timings, &Timing::backward),
+          median_of(timings, &Timing::weight),
+          median_of(timings, &Timing::update),
+          timings.back().kept_for_weights};
 }
 
 // What crossed the cut, as the next layer's stage would take it.
@@ -149,28 +200,29 @@ Bytes bytes_of(const Values& values) {
 
 void measure_layers(const Model& model,
                     const Batch& batch,
-                    const Loss& loss,
+                    const ProfileOptions& options,
                     const std::shared_ptr<DeviceMemory>& memory,
                     Profile& result) {
   const std::vector<std::string> names = model.layer_names();
   std::map<std::string, Timing> known;
   Values values{batch.inputs};
   for (int layer = 0; layer < model.size(); ++layer) {
-    Trial trial(model, layer);
-    auto timing = known.find(trial.kind(values));
-    if (timing == known.end()) {
-      timing =
-          known.emplace(trial.kind(values), measure(trial, values, batch, loss))
-              .first;
+    Trial trial(model, layer, options.make_update, memory);
+    const std::string kind = trial.kind(values);
+    if (!known.contains(kind)) {
+      known[kind] = measure(trial, values, batch, options.loss);
     }
-    const Bytes before = memory->live();
-    const Values outputs = trial.forward(values);
+    const Timing& timing = known.at(kind);
+    const auto [outputs, activations] = trial.forward(values);
     result.layers.push_back({
         .name = names[layer],
-        .forward = timing->second.forward,
-        .backward = timing->second.backward,
+        .forward = timing.forward,
+        .backward = timing.backward,
+        .weight = timing.weight,
+        .update = timing.update,
         .parameters = trial.parameter_bytes(),
-        .activations = memory->live() - before,
+        .activations = activations,
+        .kept_for_weights = timing.kept_for_weights,
         .crossing = layer + 1 < model.size() ? bytes_of(outputs) : Bytes{},
     });
     values = as_leaves(outputs);
@@ -182,7 +234,7 @@ void measure_layers(const Model& model,
 
 Profile profile(const Model& model,
                 const Batch& microbatch,
-                const Loss& loss,
+                const ProfileOptions& options,
                 const Device& device) {
   Profile result{.model = model.name(),
                  .microbatch = microbatch.inputs.size(0),
@@ -194,7 +246,7 @@ Profile profile(const Model& model,
       settle_on(device);
       const auto memory = std::make_shared<DeviceMemory>();
       const MemoryScope scope(memory);
-      measure_layers(model, microbatch, loss, memory, result);
+      measure_layers(model, microbatch, options, memory, result);
     } catch (...) {
       problem = std::current_exception();
     }
@@ -207,26 +259,30 @@ Profile profile(const Model& model,
 
 Profile profile_together(const Model& model,
                          const Batch& microbatch,
-                         const Loss& loss,
+                         const ProfileOptions& options,
                          const Devices& devices) {
   std::vector<std::future<Profile>> running;
   for (const Device& device : devices) {
     running.push_back(std::async(std::launch::async, [&] {
-      return profile(model, microbatch, loss, device);
+      return profile(model, microbatch, options, device);
     }));
   }
   Profile mean = running.front().get();
   const auto share = 1.0 / static_cast<double>(devices.size());
-  for (LayerCost& layer : mean.layers) {
-    layer.forward = share * layer.forward;
-    layer.backward = share * layer.backward;
-  }
-  for (size_t other = 1; other < running.size(); ++other) {
-    const Profile found = running[other].get();
+  const auto add = [&](const Profile& found, double weight_of_mean) {
     for (size_t i = 0; i < mean.layers.size(); ++i) {
-      mean.layers[i].forward += share * found.layers[i].forward;
-      mean.layers[i].backward += share * found.layers[i].backward;
+      for (const auto time : {&LayerCost::forward,
+                              &LayerCost::backward,
+                              &LayerCost::weight,
+                              &LayerCost::update}) {
+        Seconds& own = mean.layers[i].*time;
+        own = weight_of_mean * own + share * (found.layers[i].*time);
+      }
     }
+  };
+  add(Profile(mean), 0);
+  for (size_t other = 1; other < running.size(); ++other) {
+    add(running[other].get(), 1);
   }
   return mean;
 }
@@ -242,21 +298,18 @@ std::vector<DeviceSpec> device_specs(const Devices& devices) {
 Plan plan(const Model& model,
           const Devices& devices,
           const Batch& sample,
-          const Loss& loss,
+          const ProfileOptions& options,
           PlanRequest request) {
-  request.microbatches = microbatches_for(
-      request.stages > 0 ? request.stages : static_cast<int>(devices.size()),
-      request);
+  const auto all = static_cast<int>(devices.size());
+  const int ranks = request.stages > 0 ? std::min(request.stages, all) : all;
+  request.microbatches = microbatches_for(ranks, request);
   const std::int64_t size = std::min(
       (request.batch + request.microbatches - 1) / request.microbatches,
       sample.inputs.size(0));
   const Batch microbatch{sample.inputs.narrow(0, 0, size),
                          sample.targets.narrow(0, 0, size)};
-  const Devices used(devices.begin(),
-                     request.stages > 0 && request.stages < std::ssize(devices)
-                         ? devices.begin() + request.stages
-                         : devices.end());
-  return make_plan(profile_together(model, microbatch, loss, used),
+  const Devices used(devices.begin(), devices.begin() + ranks);
+  return make_plan(profile_together(model, microbatch, options, used),
                    device_specs(devices),
                    request);
 }

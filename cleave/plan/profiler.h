@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <vector>
+
 #include "cleave/comm/devices.h"
 #include "cleave/data/dataset.h"
 #include "cleave/model/loss.h"
@@ -8,14 +11,23 @@
 
 namespace cleave {
 
-// Measures every layer on `device` with this microbatch: forward and backward
-// time (medians), bytes of parameters, of what backward needs, and of what
-// crosses a cut behind it. Layers of the same kind and shapes are timed once.
-// The loss counts with the last layer. Layers are built one at a time: the
-// whole model is never in memory.
+// Makes what updates these parameters by their gradients when it is called.
+using MakeUpdate =
+    std::function<std::function<void()>(const std::vector<at::Tensor>&)>;
+
+struct ProfileOptions {
+  Loss loss = cross_entropy;
+  MakeUpdate make_update;  // empty: updates count as nothing
+};
+
+// Measures every layer on `device` with this microbatch: the times of F, B, W
+// and of an update (medians), bytes of parameters, of what backward and weights
+// need, and of what crosses a cut behind it. Layers of the same kind and shapes
+// are timed once. The loss counts with the last layer. Layers are built one at
+// a time: the whole model is never in memory.
 Profile profile(const Model& model,
                 const Batch& microbatch,
-                const Loss& loss,
+                const ProfileOptions& options,
                 const Device& device);
 
 // The same on all devices at the same time, as training will use them: cores
@@ -23,7 +35,7 @@ Profile profile(const Model& model,
 // devices. REQUIRES: at least one device.
 Profile profile_together(const Model& model,
                          const Batch& microbatch,
-                         const Loss& loss,
+                         const ProfileOptions& options,
                          const Devices& devices);
 
 // Profiles the model with part of `sample` (at least one microbatch) and plans
@@ -31,7 +43,7 @@ Profile profile_together(const Model& model,
 Plan plan(const Model& model,
           const Devices& devices,
           const Batch& sample,
-          const Loss& loss,
+          const ProfileOptions& options,
           PlanRequest request);
 
 // How the planner sees local devices.

@@ -11,11 +11,11 @@ namespace cleave {
 namespace {
 
 [[noreturn]] void fail_unknown(std::string_view name) {
-  std::vector<std::string_view> known;
-  std::string list;
+  std::vector<std::string_view> known{kAutoSchedule};
+  std::string list(kAutoSchedule);
   for (const ScheduleKind& kind : kSchedules) {
     known.push_back(kind.name);
-    list += (list.empty() ? "" : ", ") + std::string(kind.name);
+    list += ", " + std::string(kind.name);
   }
   const std::string meant = nearest(name, known);
   fail("there is no schedule '" + std::string(name) + "'",
@@ -31,22 +31,27 @@ void check_size(int stages, int microbatches) {
   }
 }
 
-// The row of the table, for a shape that it can have.
-const ScheduleKind& find_kind(std::string_view name,
-                              const ScheduleShape& shape) {
+const ScheduleKind& find_kind(std::string_view name) {
   const auto* const kind =
       std::ranges::find(kSchedules, name, &ScheduleKind::name);
   if (kind == kSchedules.end()) {
     fail_unknown(name);
   }
+  return *kind;
+}
+
+// The row of the table, for a shape that it can have.
+const ScheduleKind& find_kind(std::string_view name,
+                              const ScheduleShape& shape) {
+  const ScheduleKind& kind = find_kind(name);
   check_size(std::min(shape.ranks, shape.stages()), shape.microbatches);
-  const int wanted = kind->stages_per_rank;
+  const int wanted = kind.stages_per_rank;
   if (wanted != kAnyNumber && wanted != shape.stages_per_rank) {
     fail("the schedule '" + std::string(name) + "' cannot have " +
              std::to_string(shape.stages_per_rank) + " stages per rank",
          "Ask for " + std::to_string(wanted) + ", or choose another schedule.");
   }
-  return *kind;
+  return kind;
 }
 
 // Plays forwards that all take equally long: a rank does the latest of its
@@ -86,6 +91,10 @@ class ForwardPlay {
 };
 
 }  // namespace
+
+int stages_per_rank_of(std::string_view name) {
+  return find_kind(name).stages_per_rank;
+}
 
 std::vector<Rank> placement(std::string_view name, const ScheduleShape& shape) {
   const ScheduleKind& kind = find_kind(name, shape);

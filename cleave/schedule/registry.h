@@ -38,6 +38,10 @@ Schedule zb_v(const ScheduleShape& shape);
 
 inline constexpr int kAnyNumber = 0;
 
+// What a user asks for to have a schedule searched (search.h); not in the
+// table.
+inline constexpr std::string_view kAutoSchedule = "auto";
+
 struct ScheduleKind {
   std::string_view name;
   std::string_view description;
@@ -85,6 +89,10 @@ inline constexpr std::array kSchedules{
                  2,
                  zb_v},
 };
+
+// What the schedule needs: a number of stages per rank, or kAnyNumber. Throws
+// Error on an unknown name.
+int stages_per_rank_of(std::string_view name);
 
 // The rank of every stage. Throws as make_schedule() does.
 std::vector<Rank> placement(std::string_view name, const ScheduleShape& shape);

@@ -4,10 +4,10 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "cleave/error.h"
-#include "cleave/train/busy_timer.h"
 
 namespace cleave {
 namespace {
@@ -41,100 +41,158 @@ const char* deed_of(Op op) {
        known ? known->fix() : "");
 }
 
-Values take(std::map<Microbatch, Values>& from, Microbatch microbatch) {
-  return std::move(from.extract(microbatch).mapped());
+Values take(std::map<std::pair<StageId, Microbatch>, Values>& from,
+            const std::pair<StageId, Microbatch>& key) {
+  return std::move(from.extract(key).mapped());
+}
+
+Seconds now() {
+  using Clock = std::chrono::steady_clock;
+  return {
+      std::chrono::duration<double>(Clock::now().time_since_epoch()).count()};
+}
+
+bool makes_gradients(Op op) {
+  return op == Op::backward || op == Op::weight;
 }
 
 }  // namespace
 
-Executor::Executor(Stage& stage,
-                   Transport& transport,
-                   std::vector<TieLink> ties)
-    : stage_(stage), transport_(transport), ties_(std::move(ties)) {}
+Tag tie_tag(Channel channel,
+            const TieLink& tie,
+            StageId receiver,
+            int stages,
+            Microbatch microbatch) {
+  return {channel, tie.index * stages + receiver.value, microbatch};
+}
 
-PassResult Executor::run(const Pass& pass) {
+Executor::Executor(std::vector<StagePart> parts,
+                   std::vector<Rank> placement,
+                   Transport& transport)
+    : parts_(std::move(parts)),
+      placement_(std::move(placement)),
+      transport_(transport) {}
+
+PassResult Executor::run(const Pass& pass, const StageDone& done) {
   const Row& row = pass.schedule->rows.at(transport_.rank().value);
-  training_ = std::any_of(row.begin(), row.end(), [](const Action& action) {
-    return action.op == Op::backward;
-  });
+  begin(row);
   const torch::AutoGradMode gradients(training_);
-  stage_.network().train(training_);
-  stage_.begin(/*split=*/false);
   PassResult result;
-  for (const Action& action : row) {
+  for (size_t position = 0; position < row.size(); ++position) {
+    const Action& action = row[position];
     try {
       act(action, pass, result);
     } catch (const std::exception& error) {
       fail_in(action, error);
     }
+    if (done && makes_gradients(action.op) &&
+        last_of_.at(action.stage) == position) {
+      done(action.stage);
+    }
   }
   return result;
 }
 
-void Executor::act(const Action& action, const Pass& pass, PassResult& result) {
-  if (!is_compute(action.op)) {
-    pass_message(action);
-    return;
+void Executor::begin(const Row& row) {
+  training_ = false;
+  weights_later_.clear();
+  last_of_.clear();
+  for (size_t position = 0; position < row.size(); ++position) {
+    const Action& action = row[position];
+    if (makes_gradients(action.op)) {
+      training_ = true;
+      last_of_[action.stage] = position;
+    }
+    if (action.op == Op::weight) {
+      weights_later_.insert({action.stage, action.microbatch});
+    }
   }
-  const BusyTimer timer(result.busy);
-  if (action.op == Op::forward) {
-    forward(action.microbatch, pass, result);
-  } else if (action.op == Op::weight) {
-    fail("a backward here always computes the weight gradients too",
-         "Choose the schedule 1f1b or gpipe.");
+  for (const StagePart& part : parts_) {
+    const bool split = std::ranges::any_of(
+        weights_later_, [&](const Key& key) { return key.first == part.id; });
+    part.stage->network().train(training_);
+    part.stage->begin(split);
+  }
+}
+
+void Executor::act(const Action& action, const Pass& pass, PassResult& result) {
+  const Seconds start = now();
+  if (is_compute(action.op)) {
+    compute(action, pass, result);
+    result.busy += now() - start;
   } else {
-    // A shared parameter's gradient was sent long before the gradients that
-    // the stage has already received, so waiting for it costs no time.
-    backward(action.microbatch);
+    pass_message(action);
+  }
+  if (pass.traced) {
+    result.spans.push_back({action, start, now()});
   }
 }
 
 void Executor::pass_message(const Action& action) {
-  const Microbatch m = action.microbatch;
-  const Tag values{Channel::values, 0, m};
-  const Tag gradients{Channel::gradients, 0, m};
-  switch (action.op) {
+  const auto [op, m, stage] = action;
+  const StageId next{stage.value + 1};
+  const StageId previous{stage.value - 1};
+  const Key key{stage, m};
+  switch (op) {
     case Op::receive_forward:
-      received_values_[m] = transport_.receive(neighbour(-1), values);
+      values_[key] = transport_.receive(rank_of(previous.value),
+                                        {Channel::values, stage.value, m});
       break;
     case Op::send_forward:
-      transport_.send(neighbour(+1), values, take(values_to_send_, m));
+      transport_.send(rank_of(next.value),
+                      {Channel::values, next.value, m},
+                      take(values_to_send_, key));
       break;
     case Op::receive_backward:
-      received_gradients_[m] = transport_.receive(neighbour(+1), gradients);
+      gradients_[key] = transport_.receive(
+          rank_of(next.value), {Channel::gradients, stage.value, m});
       break;
     default:
-      transport_.send(neighbour(-1), gradients, take(gradients_to_send_, m));
+      transport_.send(rank_of(previous.value),
+                      {Channel::gradients, previous.value, m},
+                      take(gradients_to_send_, key));
       break;
   }
 }
 
-void Executor::forward(Microbatch microbatch,
+void Executor::compute(const Action& action,
                        const Pass& pass,
                        PassResult& result) {
+  const Key key{action.stage, action.microbatch};
+  if (action.op == Op::forward) {
+    forward(key, pass, result);
+  } else if (action.op == Op::weight) {
+    part(action.stage).stage->weights(action.microbatch);
+  } else {
+    // A shared parameter's gradient was sent long before the gradients that
+    // the stage has already received, so waiting for it costs no time.
+    backward(key);
+  }
+}
+
+void Executor::forward(const Key& key, const Pass& pass, PassResult& result) {
+  const auto [stage, microbatch] = key;
   const Batch& batch = pass.microbatches.at(microbatch.value);
   const Values inputs =
-      is_first() ? Values{batch.inputs} : take(received_values_, microbatch);
+      stage.value == 0 ? Values{batch.inputs} : take(values_, key);
   const Moment moment{pass.seed, pass.step, microbatch};
+  Stage& own = *part(stage).stage;
   if (!training_) {
-    Values outputs = stage_.network().forward(inputs, moment);
-    if (is_last()) {
+    Values outputs = own.network().forward(inputs, moment);
+    if (is_last(stage)) {
       judge(microbatch, outputs, pass, result);
     } else {
-      values_to_send_[microbatch] = std::move(outputs);
+      hand_on(key, std::move(outputs));
     }
     return;
   }
-  std::optional<Goal> goal;
-  if (is_last()) {
+  if (is_last(stage)) {
     const double weight = 1.0 / static_cast<double>(pass.count);
-    goal = {pass.loss, batch.targets, weight};
-  }
-  Values outputs = stage_.forward(microbatch, inputs, moment, goal);
-  if (is_last()) {
-    result.loss_sum += stage_.loss(microbatch);
+    own.forward(
+        microbatch, inputs, moment, Goal{pass.loss, batch.targets, weight});
+    result.loss_sum += own.loss(microbatch);
   } else {
-    values_to_send_[microbatch] = std::move(outputs);
+    hand_on(key, own.forward(microbatch, inputs, moment, {}));
   }
 }
 
@@ -150,30 +208,71 @@ void Executor::judge(Microbatch microbatch,
   }
 }
 
-void Executor::backward(Microbatch microbatch) {
-  for (const TieLink& tie : ties_) {
+void Executor::backward(const Key& key) {
+  const auto [stage, microbatch] = key;
+  StagePart& own = part(stage);
+  for (const TieLink& tie : own.ties) {
     if (tie.later) {
-      const Tag tag{Channel::tied_gradient, tie.index, microbatch};
-      const at::Tensor gradient = transport_.receive(*tie.later, tag).at(0);
+      const at::Tensor gradient =
+          transport_
+              .receive(rank_of(tie.later->value),
+                       gradient_tag(tie, stage, microbatch))
+              .at(0);
       if (gradient.defined()) {
-        stage_.add_tied_gradient(tie.parameter, gradient);
+        own.stage->add_tied_gradient(tie.parameter, gradient);
       }
     }
   }
-  const Values gradients =
-      is_last() ? Values{} : take(received_gradients_, microbatch);
-  Values entered = stage_.backward(microbatch, gradients);
-  if (!is_first()) {
-    gradients_to_send_[microbatch] = std::move(entered);
-  }
-  for (const TieLink& tie : ties_) {
+  hand_back(key,
+            own.stage->backward(
+                microbatch, is_last(stage) ? Values{} : take(gradients_, key)));
+  for (const TieLink& tie : own.ties) {
     if (tie.earlier) {
       at::Tensor parameter = tie.parameter;
-      const Tag tag{Channel::tied_gradient, tie.index, microbatch};
-      transport_.send(*tie.earlier, tag, {parameter.grad()});
+      transport_.send(rank_of(tie.earlier->value),
+                      gradient_tag(tie, *tie.earlier, microbatch),
+                      {parameter.grad()});
       parameter.mutable_grad() = at::Tensor();
     }
   }
+  if (!weights_later_.contains(key)) {
+    own.stage->weights(microbatch);
+  }
+}
+
+void Executor::hand_on(const Key& key, Values outputs) {
+  const StageId next{key.first.value + 1};
+  if (rank_of(next.value) == transport_.rank()) {
+    values_[{next, key.second}] = std::move(outputs);
+  } else {
+    values_to_send_[key] = std::move(outputs);
+  }
+}
+
+void Executor::hand_back(const Key& key, Values gradients) {
+  const StageId previous{key.first.value - 1};
+  if (previous.value < 0) {
+    return;
+  }
+  if (rank_of(previous.value) == transport_.rank()) {
+    gradients_[{previous, key.second}] = std::move(gradients);
+  } else {
+    gradients_to_send_[key] = std::move(gradients);
+  }
+}
+
+StagePart& Executor::part(StageId stage) {
+  return *std::ranges::find(parts_, stage, &StagePart::id);
+}
+
+Tag Executor::gradient_tag(const TieLink& tie,
+                           StageId receiver,
+                           Microbatch microbatch) const {
+  return tie_tag(Channel::tied_gradient,
+                 tie,
+                 receiver,
+                 static_cast<int>(placement_.size()),
+                 microbatch);
 }
 
 }  // namespace cleave

@@ -1,13 +1,18 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "cleave/comm/transport.h"
 #include "cleave/data/dataset.h"
+#include "cleave/model/stage.h"
 #include "cleave/schedule/schedule.h"
-#include "cleave/train/stage.h"
+#include "cleave/schedule/simulate.h"
 #include "cleave/units.h"
 
 namespace cleave {
@@ -23,13 +28,16 @@ struct Pass {
   std::int64_t count = 0;  // the loss's count over the whole batch
   std::uint64_t seed = 0;
   std::int64_t step = 0;  // counts from 1
+  bool traced = false;    // when every action ran is wanted
 };
 
 // What one rank found.
 struct PassResult {
-  double loss_sum = 0;       // last stage: over all microbatches
-  std::int64_t correct = 0;  // last stage, judging classes: right answers
+  double loss_sum = 0;       // with the last stage: over all microbatches
+  std::int64_t correct = 0;  // with it, judging classes: right answers
   Seconds busy;              // computing, not waiting
+  std::vector<Span> spans;   // where the pass is traced: every action, on the
+                             // steady clock
 };
 
 // A shared parameter that stages beside this one use too. Gradients of every
@@ -38,48 +46,83 @@ struct PassResult {
 struct TieLink {
   int index = 0;  // which tie of the model
   at::Tensor parameter;
-  std::optional<Rank> later;    // the next stage that uses it, if any
-  std::optional<Rank> earlier;  // the stage before; the owner has none
+  std::optional<StageId> later;    // the next stage that uses it, if any
+  std::optional<StageId> earlier;  // the stage before; the owner has none
 };
 
-// Runs one rank's row of a schedule on its stage. Used by one thread.
+// A stage of this rank, as the executor runs it.
+struct StagePart {
+  StageId id;
+  Stage* stage = nullptr;
+  std::vector<TieLink> ties;
+};
+
+// Runs one rank's row of a schedule on its stages. Used by one thread.
 class Executor {
  public:
-  // Rank r runs stage r. Borrows stage and transport, which must outlive it.
-  Executor(Stage& stage, Transport& transport, std::vector<TieLink> ties);
+  // Called when a stage has all its gradients.
+  using StageDone = std::function<void(StageId)>;
+
+  // `placement`: the rank of every stage. Borrows stages and transport, which
+  // must outlive it.
+  Executor(std::vector<StagePart> parts,
+           std::vector<Rank> placement,
+           Transport& transport);
 
   // Does what the row says, in order. Training: forwards keep what backwards
   // need; otherwise gradients are off. An exception in an action becomes an
   // Error that names stage, microbatch and action.
-  PassResult run(const Pass& pass);
+  PassResult run(const Pass& pass, const StageDone& done = {});
 
  private:
+  // What belongs to one microbatch in one stage.
+  using Key = std::pair<StageId, Microbatch>;
+  using Held = std::map<Key, Values>;
+
+  void begin(const Row& row);
   void act(const Action& action, const Pass& pass, PassResult& result);
   void pass_message(const Action& action);
-  void forward(Microbatch microbatch, const Pass& pass, PassResult& result);
+  void compute(const Action& action, const Pass& pass, PassResult& result);
+  void forward(const Key& key, const Pass& pass, PassResult& result);
   void judge(Microbatch microbatch,
              const Values& outputs,
              const Pass& pass,
              PassResult& result);
-  void backward(Microbatch microbatch);
-  bool is_first() const { return transport_.rank().value == 0; }
-  bool is_last() const {
-    return transport_.rank().value == transport_.ranks() - 1;
+  void backward(const Key& key);
+  void hand_on(const Key& key, Values outputs);
+  void hand_back(const Key& key, Values gradients);
+  StagePart& part(StageId stage);
+  bool is_last(StageId stage) const {
+    return stage.value + 1 == std::ssize(placement_);
   }
-  Rank neighbour(int offset) const {
-    return {transport_.rank().value + offset};
-  }
+  Rank rank_of(int stage) const { return placement_.at(stage); }
+  Tag gradient_tag(const TieLink& tie,
+                   StageId receiver,
+                   Microbatch microbatch) const;
 
-  Stage& stage_;
+  std::vector<StagePart> parts_;
+  std::vector<Rank> placement_;
   Transport& transport_;
-  std::vector<TieLink> ties_;
-  bool training_ = false;  // the current row has backwards
 
-  // Between the action that made them and the one that takes them.
-  std::map<Microbatch, Values> received_values_;
-  std::map<Microbatch, Values> values_to_send_;
-  std::map<Microbatch, Values> received_gradients_;
-  std::map<Microbatch, Values> gradients_to_send_;
+  // Of the current row.
+  bool training_ = false;              // it has backwards
+  std::set<Key> weights_later_;        // it has a W for them
+  std::map<StageId, size_t> last_of_;  // where a stage's gradients are done
+
+  // Between the action that made them and the one that takes them, by the
+  // stage that takes them.
+  Held values_;
+  Held gradients_;
+  // The same, to be sent, by the stage that made them.
+  Held values_to_send_;
+  Held gradients_to_send_;
 };
+
+// Which message carries a shared parameter of this tie to this stage.
+Tag tie_tag(Channel channel,
+            const TieLink& tie,
+            StageId receiver,
+            int stages,
+            Microbatch microbatch = {});
 
 }  // namespace cleave

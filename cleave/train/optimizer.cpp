@@ -149,6 +149,14 @@ int state_copies(const OptimizerKind& kind) {
   return 2;
 }
 
+MakeUpdate updates_by(const OptimizerKind& kind) {
+  return [kind](const std::vector<at::Tensor>& parameters) {
+    const std::shared_ptr<Optimizer> optimizer =
+        make_optimizer(kind, parameters);
+    return [optimizer] { optimizer->step(1e-6); };
+  };
+}
+
 std::unique_ptr<Optimizer> make_optimizer(
     const OptimizerKind& kind, const std::vector<at::Tensor>& parameters) {
   if (const Sgd* sgd = std::get_if<Sgd>(&kind)) {

@@ -6,6 +6,8 @@
 #include <variant>
 #include <vector>
 
+#include "cleave/plan/profiler.h"
+
 namespace cleave {
 
 // Stochastic gradient descent with momentum.
@@ -37,6 +39,9 @@ class Optimizer {
   // Updates in place. A parameter without a gradient is left alone.
   virtual void step(double learning_rate) = 0;
 };
+
+// For a profile: how long such an optimizer takes.
+MakeUpdate updates_by(const OptimizerKind& kind);
 
 // The parameters must be CPU leaf tensors; they are shared, not copied.
 std::unique_ptr<Optimizer> make_optimizer(

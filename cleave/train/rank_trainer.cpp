@@ -4,8 +4,9 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <chrono>
 
-#include "cleave/train/busy_timer.h"
+#include "cleave/plan/plan_schedule.h"
 
 namespace cleave {
 namespace {
@@ -24,8 +25,8 @@ LayerRange range_of(const Plan& plan, int stage) {
   return {first, first + static_cast<int>(plan.stages[stage].layers.size())};
 }
 
-Stage make_stage(const Model& model, const Plan& plan, Rank rank) {
-  const LayerRange range = range_of(plan, rank.value);
+Stage make_stage(const Model& model, const Plan& plan, StageId stage) {
+  const LayerRange range = range_of(plan, stage.value);
   return Stage(model, range.first, range.last);
 }
 
@@ -52,7 +53,80 @@ std::vector<int> holders_of(const Tie& tie, const Plan& plan) {
   return holders;
 }
 
+// The stage's own tensor for a shared parameter.
+at::Tensor local_tensor(const Network& network, const std::string& name) {
+  for (const auto& [own, parameter] : network.trained_parameters()) {
+    if (own == name) {
+      return parameter;
+    }
+  }
+  for (const Network::RemoteTie& remote : network.remote_ties()) {
+    if (remote.name == name) {
+      return remote.local;
+    }
+  }
+  return {};
+}
+
+std::vector<TieLink> find_ties(const Model& model,
+                               const Plan& plan,
+                               const Network& network,
+                               StageId stage) {
+  std::vector<TieLink> links;
+  const std::vector<Tie> ties = model.ties();
+  for (size_t index = 0; index < ties.size(); ++index) {
+    const std::vector<int> holders = holders_of(ties[index], plan);
+    const auto here = std::ranges::find(holders, stage.value);
+    if (holders.size() < 2 || here == holders.end()) {
+      continue;
+    }
+    TieLink link{.index = static_cast<int>(index),
+                 .parameter = local_tensor(network, ties[index].name)};
+    if (!link.parameter.defined() || !link.parameter.requires_grad()) {
+      continue;  // frozen: every stage has its value, and nothing changes it
+    }
+    if (here != holders.begin()) {
+      link.earlier = StageId{*(here - 1)};
+    }
+    if (here + 1 != holders.end()) {
+      link.later = StageId{*(here + 1)};
+    }
+    links.push_back(link);
+  }
+  return links;
+}
+
+// Adds the time it lives to `total`.
+class BusyTimer {
+ public:
+  explicit BusyTimer(Seconds& total) : total_(total) {}
+  ~BusyTimer() {
+    const std::chrono::duration<double> spent = Clock::now() - start_;
+    total_ += Seconds{spent.count()};
+  }
+  BusyTimer(const BusyTimer&) = delete;
+  BusyTimer& operator=(const BusyTimer&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Seconds& total_;
+  Clock::time_point start_ = Clock::now();
+};
+
 }  // namespace
+
+RankTrainer::OwnStage::OwnStage(const Model& model,
+                                const Plan& plan,
+                                StageId own)
+    : id(own),
+      stage(make_stage(model, plan, own)),
+      ties(find_ties(model, plan, stage.network(), own)),
+      parameters(tensors_of(stage.network().trained_parameters())) {
+  for (const TieLink& tie : ties) {
+    stage.add_at_once(tie.parameter);
+  }
+}
 
 RankTrainer::RankTrainer(const Model& model,
                          const Plan& plan,
@@ -60,67 +134,57 @@ RankTrainer::RankTrainer(const Model& model,
                          std::unique_ptr<Transport> transport)
     : options_(options),
       transport_(std::move(transport)),
-      stage_(make_stage(model, plan, transport_->rank())),
-      ties_(find_ties(model, plan)),
-      parameters_(tensors_of(stage_.network().trained_parameters())),
-      optimizer_(make_optimizer(options.optimizer, parameters_)),
-      executor_(stage_, *transport_, ties_) {}
-
-std::vector<TieLink> RankTrainer::find_ties(const Model& model,
-                                            const Plan& plan) const {
-  const int rank = transport_->rank().value;
-  const Network& network = stage_.network();
-  std::vector<TieLink> links;
-  const std::vector<Tie> ties = model.ties();
-  for (size_t index = 0; index < ties.size(); ++index) {
-    const std::vector<int> holders = holders_of(ties[index], plan);
-    const auto here = std::find(holders.begin(), holders.end(), rank);
-    if (holders.size() < 2 || here == holders.end()) {
-      continue;
+      placement_(placement_of(plan)) {
+  for (StageId id; id.value < std::ssize(placement_); ++id.value) {
+    if (placement_[id.value] == transport_->rank()) {
+      OwnStage& own = stages_.emplace_back(model, plan, id);
+      own.optimizer = make_optimizer(options.optimizer, own.parameters);
     }
-    TieLink link{.index = static_cast<int>(index)};
-    for (const auto& [name, parameter] : network.trained_parameters()) {
-      if (name == ties[index].name) {
-        link.parameter = parameter;
-      }
-    }
-    for (const Network::RemoteTie& remote : network.remote_ties()) {
-      if (remote.name == ties[index].name) {
-        link.parameter = remote.local;
-      }
-    }
-    if (!link.parameter.defined() || !link.parameter.requires_grad()) {
-      continue;  // frozen: every stage has its value, and nothing changes it
-    }
-    if (here != holders.begin()) {
-      link.earlier = Rank{*(here - 1)};
-    }
-    if (here + 1 != holders.end()) {
-      link.later = Rank{*(here + 1)};
-    }
-    links.push_back(link);
   }
-  return links;
+  executor_.emplace(parts(), placement_, *transport_);
+}
+
+std::vector<StagePart> RankTrainer::parts() {
+  std::vector<StagePart> parts;
+  for (OwnStage& own : stages_) {
+    parts.push_back({own.id, &own.stage, own.ties});
+  }
+  return parts;
 }
 
 StepResult RankTrainer::train(const Pass& pass) {
-  StepResult result{executor_.run(pass), {}};
-  if (options_.clip > 0) {
+  const double learning_rate = options_.learning_rate.at(pass.step);
+  const bool clips = options_.clip > 0;
+  Seconds updating;
+  StepResult result{executor_->run(pass,
+                                   [&](StageId done) {
+                                     if (!clips) {
+                                       update(*std::ranges::find(
+                                                  stages_, done, &OwnStage::id),
+                                              learning_rate,
+                                              updating);
+                                     }
+                                   }),
+                    {}};
+  if (clips) {
     clip_gradients(result);
+    for (OwnStage& own : stages_) {
+      update(own, learning_rate, updating);
+    }
   }
-  update(options_.learning_rate.at(pass.step), result);
+  result.busy += updating;
   share_tied_values();
   return result;
 }
 
 StepResult RankTrainer::evaluate(const Pass& pass) {
-  return {executor_.run(pass), {}};
+  return {executor_->run(pass), {}};
 }
 
-void RankTrainer::update(double learning_rate, StepResult& result) {
-  const BusyTimer timer(result.busy);
-  optimizer_->step(learning_rate);
-  for (at::Tensor& parameter : parameters_) {
+void RankTrainer::update(OwnStage& own, double learning_rate, Seconds& busy) {
+  const BusyTimer timer(busy);
+  own.optimizer->step(learning_rate);
+  for (at::Tensor& parameter : own.parameters) {
     parameter.mutable_grad() = at::Tensor();
   }
 }
@@ -130,14 +194,22 @@ void RankTrainer::update(double learning_rate, StepResult& result) {
 // the others have read it.
 void RankTrainer::share_tied_values() {
   const torch::NoGradGuard no_grad;
-  for (const TieLink& tie : ties_) {
-    const Tag tag{Channel::tied_value, tie.index, {}};
-    at::Tensor parameter = tie.parameter;
-    if (tie.earlier) {
-      parameter.copy_(transport_->receive(*tie.earlier, tag).at(0));
-    }
-    if (tie.later) {
-      transport_->send(*tie.later, tag, {parameter.detach()});
+  const int stages = static_cast<int>(placement_.size());
+  for (const OwnStage& own : stages_) {
+    for (const TieLink& tie : own.ties) {
+      at::Tensor parameter = tie.parameter;
+      if (tie.earlier) {
+        parameter.copy_(
+            transport_
+                ->receive(placement_[tie.earlier->value],
+                          tie_tag(Channel::tied_value, tie, own.id, stages))
+                .at(0));
+      }
+      if (tie.later) {
+        transport_->send(placement_[tie.later->value],
+                         tie_tag(Channel::tied_value, tie, *tie.later, stages),
+                         {parameter.detach()});
+      }
     }
   }
 }
@@ -148,16 +220,20 @@ void RankTrainer::share_tied_values() {
 void RankTrainer::clip_gradients(StepResult& result) {
   const torch::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
-  std::vector<at::Tensor> norms;
-  for (const at::Tensor& parameter : parameters_) {
-    if (parameter.grad().defined()) {
-      const BusyTimer timer(result.busy);
-      gradients.push_back(parameter.grad());
-      norms.push_back(gradients.back().norm(2.0));
+  std::vector<at::Tensor> norms;  // of every stage, one per parameter
+  for (const OwnStage& own : stages_) {
+    const BusyTimer timer(result.busy);
+    std::vector<at::Tensor> of_stage;
+    for (const at::Tensor& parameter : own.parameters) {
+      if (parameter.grad().defined()) {
+        gradients.push_back(parameter.grad());
+        of_stage.push_back(gradients.back().norm(2.0));
+      }
     }
+    norms.push_back(of_stage.empty() ? at::empty({0}, at::kFloat)
+                                     : at::stack(of_stage));
   }
-  const at::Tensor norm = global_norm(norms.empty() ? at::empty({0}, at::kFloat)
-                                                    : at::stack(norms));
+  const at::Tensor norm = global_norm(norms);
   const at::Tensor scale =
       (options_.clip / (norm + 1e-6)).clamp(std::nullopt, 1.0);
   const BusyTimer timer(result.busy);
@@ -167,17 +243,24 @@ void RankTrainer::clip_gradients(StepResult& result) {
   result.gradient_norm = norm.item<double>();
 }
 
-at::Tensor RankTrainer::global_norm(const at::Tensor& own_norms) {
+at::Tensor RankTrainer::global_norm(const std::vector<at::Tensor>& own_norms) {
   const Tag norms_tag{Channel::norms, 0, {}};
   const Tag global_tag{Channel::global_norm, 0, {}};
   constexpr Rank kAdder{0};
   if (transport_->rank() != kAdder) {
-    transport_->send(kAdder, norms_tag, {own_norms});
+    transport_->send(kAdder, norms_tag, own_norms);
     return transport_->receive(kAdder, global_tag).at(0);
   }
-  std::vector<at::Tensor> norms{own_norms};
-  for (int rank = 1; rank < transport_->ranks(); ++rank) {
-    norms.push_back(transport_->receive({rank}, norms_tag).at(0));
+  std::vector<at::Tensor> norms(placement_.size());  // by stage
+  for (Rank rank; rank.value < transport_->ranks(); ++rank.value) {
+    const std::vector<at::Tensor> of_rank =
+        rank == kAdder ? own_norms : transport_->receive(rank, norms_tag);
+    auto next = of_rank.begin();
+    for (size_t stage = 0; stage < placement_.size(); ++stage) {
+      if (placement_[stage] == rank) {
+        norms[stage] = *next++;
+      }
+    }
   }
   const at::Tensor all = at::cat(norms);
   at::Tensor norm = all.numel() == 1 ? all[0] : all.norm(2.0);
@@ -187,10 +270,12 @@ at::Tensor RankTrainer::global_norm(const at::Tensor& own_norms) {
   return norm;
 }
 
-NamedTensors RankTrainer::state() const {
-  NamedTensors copies;
-  for (const auto& [name, tensor] : stage_.network().state()) {
-    copies.emplace_back(name, tensor.detach().clone());
+std::map<StageId, NamedTensors> RankTrainer::state() const {
+  std::map<StageId, NamedTensors> copies;
+  for (const OwnStage& own : stages_) {
+    for (const auto& [name, tensor] : own.stage.network().state()) {
+      copies[own.id].emplace_back(name, tensor.detach().clone());
+    }
   }
   return copies;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -26,8 +28,8 @@ struct StepResult : PassResult {
   std::optional<double> gradient_norm;  // of all stages, where clipping is on
 };
 
-// One rank's part of the training: its stage, its optimizer, its place in the
-// plan. The same code runs on a thread of this process or, with another
+// One rank's part of the training: its stages, their optimizers, its place in
+// the plan. The same code runs on a thread of this process or, with another
 // transport, in a process of its own. Used by one thread.
 class RankTrainer {
  public:
@@ -36,29 +38,38 @@ class RankTrainer {
               const TrainerOptions& options,
               std::unique_ptr<Transport> transport);
 
-  // One optimizer step over the pass's batch.
+  // One optimizer step over the pass's batch. Without clipping, a stage is
+  // updated as soon as it has its gradients.
   StepResult train(const Pass& pass);
 
   // The batch through the pipeline without learning from it.
   StepResult evaluate(const Pass& pass);
 
-  // Copies of this stage's weights and buffers, with full names.
-  NamedTensors state() const;
+  // Copies of the weights and buffers of this rank's stages, with full names.
+  std::map<StageId, NamedTensors> state() const;
 
  private:
-  std::vector<TieLink> find_ties(const Model& model, const Plan& plan) const;
+  struct OwnStage {
+    OwnStage(const Model& model, const Plan& plan, StageId stage);
+
+    StageId id;
+    Stage stage;
+    std::vector<TieLink> ties;
+    std::vector<at::Tensor> parameters;
+    std::unique_ptr<Optimizer> optimizer;
+  };
+
+  std::vector<StagePart> parts();
   void clip_gradients(StepResult& result);
-  at::Tensor global_norm(const at::Tensor& own_norms);
-  void update(double learning_rate, StepResult& result);
+  at::Tensor global_norm(const std::vector<at::Tensor>& own_norms);
+  void update(OwnStage& own, double learning_rate, Seconds& busy);
   void share_tied_values();
 
   TrainerOptions options_;
   std::unique_ptr<Transport> transport_;
-  Stage stage_;
-  std::vector<TieLink> ties_;
-  std::vector<at::Tensor> parameters_;
-  std::unique_ptr<Optimizer> optimizer_;
-  Executor executor_;
+  std::vector<Rank> placement_;
+  std::deque<OwnStage> stages_;  // ascending; a deque: others point at them
+  std::optional<Executor> executor_;
 };
 
 }  // namespace cleave

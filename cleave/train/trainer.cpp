@@ -5,6 +5,7 @@
 
 #include "cleave/data/order.h"
 #include "cleave/error.h"
+#include "cleave/plan/plan_schedule.h"
 #include "cleave/schedule/passes.h"
 #include "cleave/schedule/registry.h"
 #include "cleave/schedule/validate.h"
@@ -43,18 +44,16 @@ Trainer::Trainer(const Model& model,
                  const Plan& plan,
                  const Devices& devices,
                  const TrainerOptions& options)
-    : plan_(plan),
-      options_(options),
-      hub_(static_cast<int>(plan.stages.size()), options.patience) {
+    : plan_(plan), options_(options), hub_(rank_count(plan), options.patience) {
   check_plan(plan, model.layer_names());
-  if (devices.size() < plan.stages.size()) {
-    fail("the plan has " + std::to_string(plan.stages.size()) +
-             " stages, but there are " + std::to_string(devices.size()) +
-             " devices",
-         "Give it one device per stage.");
+  const int ranks = rank_count(plan);
+  if (std::ssize(devices) < ranks) {
+    fail("the plan uses " + std::to_string(ranks) + " devices, but there are " +
+             std::to_string(devices.size()),
+         "Give it the devices the plan was made for.");
   }
   std::vector<std::future<void>> built;
-  for (int rank = 0; rank < static_cast<int>(plan.stages.size()); ++rank) {
+  for (int rank = 0; rank < ranks; ++rank) {
     ranks_.push_back(std::make_unique<RankThread>(devices[rank], hub_));
     built.push_back(ranks_.back()->build([&, rank] {
       return std::make_unique<RankTrainer>(
@@ -109,12 +108,9 @@ std::shared_ptr<const Schedule> Trainer::schedule_for(int microbatches,
                                                       bool training) {
   auto& known = schedules_[{microbatches, training}];
   if (!known) {
-    const ScheduleShape shape{.ranks = static_cast<int>(ranks_.size()),
-                              .microbatches = microbatches};
-    const Schedule complete =
-        with_messages(training ? make_schedule(plan_.schedule, shape)
-                               : forward_only(placement(plan_.schedule, shape),
-                                              microbatches));
+    const Schedule complete = with_messages(
+        training ? schedule_of(plan_, microbatches)
+                 : forward_only(placement_of(plan_), microbatches));
     check(complete);
     known = std::make_shared<const Schedule>(complete);
   }
@@ -153,15 +149,17 @@ StepDone Trainer::finish_step(Pending pending) {
   const std::chrono::duration<double> spent = now - last_finish_;
   last_finish_ = now;
   Seconds busy;
+  double loss_sum = 0;  // only the rank of the last stage has one
   for (const StepResult& result : results) {
     busy += result.busy;
+    loss_sum += result.loss_sum;
   }
   const auto ranks = static_cast<double>(results.size());
   return {
       .step = pending.step,
       .epoch = pending.epoch,
       .samples = pending.samples,
-      .loss = results.back().loss_sum / static_cast<double>(pending.count),
+      .loss = loss_sum / static_cast<double>(pending.count),
       .learning_rate = options_.learning_rate.at(pending.step),
       .gradient_norm = results.front().gradient_norm,
       .duration = {spent.count()},
@@ -309,12 +307,13 @@ Evaluation Trainer::evaluate(const Dataset& data) {
   const BatchOrder order(data.size(), plan_.batch, 0, {.shuffle = false});
   for (std::int64_t i = 0; i < order.steps(); ++i) {
     const auto pass = make_pass(data.get(order.indices(i)), false);
-    const StepResult last =
-        answers(ask_all<StepResult>([pass](RankTrainer& trainer) {
-          return trainer.evaluate(*pass);
-        })).back();
-    loss += last.loss_sum;
-    correct += last.correct;
+    for (const StepResult& result :
+         answers(ask_all<StepResult>([pass](RankTrainer& trainer) {
+           return trainer.evaluate(*pass);
+         }))) {  // only the rank of the last stage has found something
+      loss += result.loss_sum;
+      correct += result.correct;
+    }
     count += pass->count;
   }
   Evaluation evaluation{.loss = loss / static_cast<double>(count),
@@ -328,8 +327,15 @@ Evaluation Trainer::evaluate(const Dataset& data) {
 }
 
 std::vector<NamedTensors> Trainer::stages() {
-  return answers(ask_all<NamedTensors>(
-      [](RankTrainer& trainer) { return trainer.state(); }));
+  using States = std::map<StageId, NamedTensors>;
+  std::vector<NamedTensors> stages(plan_.stages.size());
+  for (States& states : answers(ask_all<States>(
+           [](RankTrainer& trainer) { return trainer.state(); }))) {
+    for (auto& [stage, state] : states) {
+      stages[stage.value] = std::move(state);
+    }
+  }
+  return stages;
 }
 
 NamedTensors Trainer::merged() {

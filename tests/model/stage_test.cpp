@@ -4,8 +4,7 @@
 
 #include <functional>
 
-#include "cleave/train/stage.h"
-#include "reference.h"
+#include "cleave/model/stage.h"
 
 namespace cleave {
 namespace {

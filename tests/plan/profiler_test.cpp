@@ -27,7 +27,7 @@ Devices two_devices() {
 TEST(Profiler, bytes_are_those_of_the_layers) {
   const Model model = wide_mlp();
   const Profile found =
-      profile(model, samples(), cross_entropy, two_devices().front());
+      profile(model, samples(), {cross_entropy}, two_devices().front());
   ASSERT_EQ(found.layers.size(), 8u);  // flatten, 3 x (linear, relu), out
   EXPECT_EQ(found.microbatch, kSamples);
   const LayerCost& linear = found.layers[1];
@@ -43,7 +43,7 @@ TEST(Profiler, bytes_are_those_of_the_layers) {
 
 TEST(Profiler, layers_of_the_same_kind_are_measured_once) {
   const Profile found =
-      profile(wide_mlp(), samples(), cross_entropy, two_devices().front());
+      profile(wide_mlp(), samples(), {cross_entropy}, two_devices().front());
   // flatten; the first linear, whose input needs no gradient; its like; relu;
   // out with the loss.
   EXPECT_EQ(found.measured, 5);
@@ -56,7 +56,7 @@ TEST(Profiler, a_skip_counts_at_every_cut_it_crosses) {
   const Profile found =
       profile(model,
               {torch::randn({3, 1, 4, 4}), torch::randint(2, {3})},
-              cross_entropy,
+              {cross_entropy},
               two_devices().front());
   const std::int64_t image = 4 * 3 * 2 * 4 * 4;
   EXPECT_EQ(found.layers[0].crossing.value, image);      // behind the stem
@@ -69,7 +69,7 @@ TEST(Profiler, a_plan_holds_every_layer_once_and_predicts_something) {
   const Plan found = plan(model,
                           two_devices(),
                           samples(),
-                          cross_entropy,
+                          {cross_entropy},
                           {.batch = 64, .stages = 2, .microbatches = 4});
   check_plan(found, model.layer_names());
   EXPECT_EQ(found.stages.size(), 2u);
@@ -82,7 +82,7 @@ TEST(Profiler, a_layer_that_fails_is_named) {
   model.add<torch::nn::Linear>("fine", kWidth, 3);
   model.add<torch::nn::Linear>("wrong", 4, 4);
   EXPECT_THROW(
-      plan(model, two_devices(), samples(), cross_entropy, {.batch = 16}),
+      plan(model, two_devices(), samples(), {cross_entropy}, {.batch = 16}),
       Error);
 }
 

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cleave/plan/cut.h"
+#include "cleave/plan/plan.h"
+
+namespace cleave {
+
+// One way to run a model: everything is decided but where to cut it. For the
+// planner only.
+class Draft {
+ public:
+  // A schedule of the registry, so many stages on the first devices.
+  Draft(const Profile& profile,
+        const std::vector<DeviceSpec>& devices,
+        const PlanRequest& request,
+        std::string schedule,
+        int ranks,
+        int stages_per_rank);
+
+  int stages() const { return static_cast<int>(placement_.size()); }
+
+  // The best cut found, and what it is predicted to cost; nothing when none
+  // fits the memory. One stage per device: the exact best cut first, then moves
+  // of single cuts while the predicted step gets shorter.
+  std::optional<Plan> best_plan() const;
+
+  // The least budget with which one stage per device fits.
+  Bytes smallest_budget() const { return cleave::smallest_budget(problem_); }
+
+  const CutProblem& problem() const { return problem_; }
+
+ private:
+  using Cut = std::vector<int>;  // the first layer of every stage
+
+  CutProblem cut_problem() const;
+  StagePlan stage_plan(int stage, const Cut& cut) const;
+  int end_of(int stage, const Cut& cut) const;
+  Plan plan_for(const Cut& cut) const;
+  std::optional<Plan> fitting_plan(const Cut& cut) const;
+
+  Profile profile_;  // of one microbatch of the plan
+  PlanRequest request_;
+  std::string schedule_;
+  std::vector<Rank> placement_;
+  std::vector<DeviceSpec> devices_;  // of every stage
+  int microbatches_;
+  CutProblem problem_;
+};
+
+// Fills in the step time, the bubble and the peaks, from the plan's own stages
+// and its schedule.
+void predict(Plan& plan, const Schedule& schedule);
+
+}  // namespace cleave

@@ -1,0 +1,93 @@
+#include "cleave/plan/plan_schedule.h"
+
+#include <algorithm>
+#include <string>
+
+#include "cleave/error.h"
+#include "cleave/schedule/registry.h"
+#include "cleave/schedule/search.h"
+
+namespace cleave {
+namespace {
+
+Schedule found_schedule(const Plan& plan, int microbatches) {
+  SearchProblem problem{.placement = placement_of(plan),
+                        .microbatches = microbatches,
+                        .costs = costs_of(plan),
+                        .memory = {},
+                        .limits = std::vector<Bytes>(rank_count(plan))};
+  for (const StagePlan& stage : plan.stages) {
+    problem.memory.push_back({stage.activations, stage.kept_for_weights});
+  }
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    Bytes& limit = problem.limits[problem.placement[i].value];
+    if (plan.stages[i].memory.value > 0) {
+      limit = limit.value == 0 ? plan.stages[i].memory : limit;
+      limit = std::max(Bytes{1}, limit - plan.stages[i].fixed);
+    }
+  }
+  const std::optional<Schedule> found = search_schedule(problem);
+  if (!found) {
+    fail("no schedule of the plan's stages fits the memory of its devices",
+         "Plan again, or give the devices more memory.");
+  }
+  return *found;
+}
+
+}  // namespace
+
+std::vector<Rank> placement_of(const Plan& plan) {
+  std::vector<std::string> devices;
+  std::vector<Rank> ranks;
+  for (const StagePlan& stage : plan.stages) {
+    auto known = std::ranges::find(devices, stage.device);
+    if (known == devices.end()) {
+      known = devices.insert(devices.end(), stage.device);
+    }
+    ranks.push_back({static_cast<int>(known - devices.begin())});
+  }
+  return ranks;
+}
+
+int rank_count(const Plan& plan) {
+  const std::vector<Rank> ranks = placement_of(plan);
+  return ranks.empty() ? 0 : std::ranges::max(ranks).value + 1;
+}
+
+ScheduleCosts costs_of(const Plan& plan) {
+  constexpr StageCost kEven{Seconds{0.001}, Seconds{0.001}, Seconds{0.001}};
+  ScheduleCosts costs;
+  for (const StagePlan& stage : plan.stages) {
+    costs.stages.push_back(
+        plan.step.value > 0
+            ? StageCost{stage.forward, stage.backward, stage.weight}
+            : kEven);
+    costs.updates.push_back(stage.update);
+    costs.forward_message.push_back(stage.message);
+  }
+  costs.forward_message.pop_back();
+  costs.backward_message = costs.forward_message;  // a gradient for every value
+  return costs;
+}
+
+Schedule schedule_of(const Plan& plan, int microbatches) {
+  if (plan.schedule == kAutoSchedule) {
+    return found_schedule(plan, microbatches);
+  }
+  const int ranks = rank_count(plan);
+  const int stages = static_cast<int>(plan.stages.size());
+  const ScheduleShape shape{.ranks = ranks,
+                            .stages_per_rank = stages / ranks,
+                            .microbatches = microbatches};
+  if (stages % ranks != 0 ||
+      placement(plan.schedule, shape) != placement_of(plan)) {
+    fail("the plan's " + std::to_string(stages) + " stages are not on its " +
+             std::to_string(ranks) + " devices as the schedule '" +
+             plan.schedule + "' wants them",
+         "Change the devices of the stages, or the schedule to auto, which "
+         "takes any.");
+  }
+  return make_schedule(plan.schedule, shape);
+}
+
+}  // namespace cleave

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <vector>
+
+#include "cleave/plan/plan.h"
+#include "cleave/schedule/simulate.h"
+
+// What a plan says about its schedule; nothing else derives it.
+namespace cleave {
+
+// The rank of every stage. Ranks are the plan's devices, in the order in which
+// stages name them.
+std::vector<Rank> placement_of(const Plan& plan);
+int rank_count(const Plan& plan);
+
+// The plan's predicted times as the simulator takes them. A plan written by
+// hand may have none; its stages are then taken to be even.
+ScheduleCosts costs_of(const Plan& plan);
+
+// The compute actions of a step with so many microbatches: those of the
+// schedule the plan names or, for "auto", the best found for its times and
+// memory, the same whenever it is asked for. Throws Error where the plan's
+// devices do not fit the schedule.
+Schedule schedule_of(const Plan& plan, int microbatches);
+
+}  // namespace cleave
