@@ -42,7 +42,12 @@ PeriodTimer::PeriodTimer(const std::vector<Rank>& placement,
       static_cast<std::size_t>(kComputeOps) * stages_ * microbatches_;
   done_.resize(numbers);
   waiting_.resize(numbers);
+  place_.resize(numbers);
   way_to_action_.resize(numbers * ranks_);
+  for (std::size_t number = 0; number < numbers; ++number) {
+    need_.push_back(need_of(static_cast<int>(number)));
+    timed_.push_back(timed(static_cast<int>(number)));
+  }
 }
 
 int PeriodTimer::number(const Action& action) const {
@@ -118,8 +123,7 @@ PeriodTimer::Timed PeriodTimer::timed(int number) const {
       result.travel = costs_.forward_message[stage - 1].value;
     }
   } else if (op == kBackward) {
-    const bool split = has_weight_[number % per_op] != 0;
-    result.duration = cost.backward.value + (split ? 0 : cost.weight.value);
+    result.duration = cost.backward.value;
     if (stage + 1 < stages_ && rank_of_[stage + 1] != result.rank) {
       result.need = number + microbatches_;
       result.travel = costs_.backward_message[stage].value;
@@ -146,7 +150,7 @@ bool PeriodTimer::arrange(const NumberedRows& rows) {
     total += rows[rank].size();
     for (const int number : rows[rank]) {
       if (number >= kWeight * per_op) {
-        has_weight_[number % per_op] = 1;
+        has_weight_[number - kWeight * per_op] = 1;
       }
     }
   }
@@ -156,15 +160,21 @@ bool PeriodTimer::arrange(const NumberedRows& rows) {
     const NumberedRow& row = rows[rank];
     int& at = position_[rank];
     for (; at < std::ssize(row); ++at) {
-      const int need = need_of(row[at]);
+      const int number = row[at];
+      const int need = need_[number];
       if (need >= 0 && done_[need] == 0) {
         waiting_[need] = rank;
         break;
       }
-      done_[row[at]] = 1;
-      order_.push_back(timed(row[at]));
-      if (waiting_[row[at]] >= 0) {
-        runnable_.push_back(waiting_[row[at]]);
+      done_[number] = 1;
+      place_[number] = at;
+      order_.push_back(timed_[number]);
+      const int cell = number - kBackward * per_op;
+      if (cell >= 0 && cell < per_op && has_weight_[cell] == 0) {
+        order_.back().duration += timed_[number + per_op].duration;
+      }
+      if (waiting_[number] >= 0) {
+        runnable_.push_back(waiting_[number]);
       }
     }
   }
@@ -202,29 +212,109 @@ void PeriodTimer::follow_ways() {
 // In the long run a step takes the mean of the slowest circuit through the
 // ranks, one step per rank it visits. Found with Karp's theorem: of the ways of
 // `ranks_` steps that end at a rank, compare the longest with shorter ones.
-double PeriodTimer::greatest_mean() const {
-  std::vector<std::vector<double>> longest{std::vector<double>(ranks_, 0)};
-  for (int steps = 1; steps <= ranks_; ++steps) {
-    std::vector<double> next(ranks_, kNoWay);
-    for (int to = 0; to < ranks_; ++to) {
-      for (int from = 0; from < ranks_; ++from) {
-        next[to] = std::max(
-            next[to], longest.back()[from] + way_to_rank_[to * ranks_ + from]);
+double PeriodTimer::greatest_mean() {
+  const int n = ranks_;
+  longest_.assign(static_cast<std::size_t>(n + 1) * n, kNoWay);
+  longest_from_.assign(static_cast<std::size_t>(n + 1) * n, 0);
+  std::fill_n(longest_.begin(), n, 0);
+  for (int steps = 1; steps <= n; ++steps) {
+    for (int to = 0; to < n; ++to) {
+      double& longest = longest_[steps * n + to];
+      for (int from = 0; from < n; ++from) {
+        const double way =
+            longest_[(steps - 1) * n + from] + way_to_rank_[to * n + from];
+        if (way > longest) {
+          longest = way;
+          longest_from_[steps * n + to] = from;
+        }
       }
     }
-    longest.push_back(std::move(next));
   }
-  double greatest = 0;
-  for (int rank = 0; rank < ranks_; ++rank) {
+  double greatest = kNoWay;
+  for (int rank = 0; rank < n; ++rank) {
     double least = std::numeric_limits<double>::infinity();
-    for (int steps = 0; steps < ranks_; ++steps) {
+    for (int steps = 0; steps < n; ++steps) {
       least = std::min(
           least,
-          (longest[ranks_][rank] - longest[steps][rank]) / (ranks_ - steps));
+          (longest_[n * n + rank] - longest_[steps * n + rank]) / (n - steps));
     }
-    greatest = std::max(greatest, least);
+    if (least > greatest) {
+      greatest = least;
+      slowest_ = rank;
+    }
   }
   return greatest;
+}
+
+// The ranks of the slowest circuit in the order in which it visits them; the
+// first one comes again at the end. A way of as many steps as there are ranks
+// visits one twice, and what lies between is the circuit.
+std::vector<int> PeriodTimer::critical_ranks() const {
+  std::vector<int> visited{slowest_};
+  for (int steps = ranks_; steps > 0; --steps) {
+    const int from = longest_from_[steps * ranks_ + visited.back()];
+    const auto before = std::ranges::find(visited, from);
+    if (before != visited.end()) {
+      std::vector<int> circuit(before, visited.end());
+      circuit.push_back(from);
+      std::ranges::reverse(circuit);
+      return circuit;
+    }
+    visited.push_back(from);
+  }
+  return {slowest_, slowest_};
+}
+
+std::vector<PeriodTimer::Block> PeriodTimer::critical_blocks(
+    const NumberedRows& rows) const {
+  const std::vector<int> circuit = critical_ranks();
+  std::vector<Block> blocks;
+  for (std::size_t i = 1; i < circuit.size(); ++i) {
+    add_blocks(rows, circuit[i - 1], circuit[i], blocks);
+  }
+  return blocks;
+}
+
+// Goes the longest way from the start of one rank to the end of another
+// backwards, from action to action.
+void PeriodTimer::add_blocks(const NumberedRows& rows,
+                             int from,
+                             int to,
+                             std::vector<Block>& blocks) const {
+  const auto way = [&](int number) {
+    return way_to_action_[static_cast<std::size_t>(number) * ranks_ + from];
+  };
+  int last = static_cast<int>(rows[to].size()) - 1;
+  for (int rank = to; last >= 0;) {
+    int first = last;
+    int need = -1;
+    for (;; --first) {
+      const Timed& action = timed_[rows[rank][first]];
+      const double own_start = rank == from ? 0 : kNoWay;
+      const double before = first > 0 ? way(rows[rank][first - 1]) : own_start;
+      if (action.need >= 0 && way(action.need) + action.travel > before) {
+        need = action.need;
+        break;
+      }
+      if (first == 0) {
+        break;
+      }
+    }
+    blocks.push_back({rank, first, last});
+    if (need < 0) {
+      return;
+    }
+    rank = timed_[need].rank;
+    last = place_[need];
+  }
+}
+
+Seconds PeriodTimer::sum_of_steps() const {
+  double sum = 0;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    sum += way_to_rank_[rank * ranks_ + rank];
+  }
+  return {sum};
 }
 
 }  // namespace cleave

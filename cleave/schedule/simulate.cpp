@@ -28,25 +28,6 @@ void check_times(const std::vector<Seconds>& times,
   }
 }
 
-void check_costs(const ScheduleCosts& costs, int stages) {
-  std::vector<Seconds> forwards;
-  std::vector<Seconds> backwards;
-  std::vector<Seconds> weights;
-  for (const StageCost& cost : costs.stages) {
-    forwards.push_back(cost.forward);
-    backwards.push_back(cost.backward);
-    weights.push_back(cost.weight);
-  }
-  check_times(forwards, stages, "forwards");
-  check_times(backwards, stages, "backwards");
-  check_times(weights, stages, "weights");
-  check_times(costs.forward_message, stages - 1, "forward messages");
-  check_times(costs.backward_message, stages - 1, "backward messages");
-  if (!costs.updates.empty()) {
-    check_times(costs.updates, stages, "updates");
-  }
-}
-
 Seconds duration(const Action& action,
                  const ScheduleCosts& costs,
                  const Order& order) {
@@ -89,6 +70,25 @@ std::vector<Seconds> updates_by_rank(const Schedule& schedule,
 }
 
 }  // namespace
+
+void check_costs(const ScheduleCosts& costs, int stages) {
+  std::vector<Seconds> forwards;
+  std::vector<Seconds> backwards;
+  std::vector<Seconds> weights;
+  for (const StageCost& cost : costs.stages) {
+    forwards.push_back(cost.forward);
+    backwards.push_back(cost.backward);
+    weights.push_back(cost.weight);
+  }
+  check_times(forwards, stages, "forwards");
+  check_times(backwards, stages, "backwards");
+  check_times(weights, stages, "weights");
+  check_times(costs.forward_message, stages - 1, "forward messages");
+  check_times(costs.backward_message, stages - 1, "backward messages");
+  if (!costs.updates.empty()) {
+    check_times(costs.updates, stages, "updates");
+  }
+}
 
 double Timeline::bubble() const {
   const Seconds available = static_cast<double>(busy.size()) * length;

@@ -25,6 +25,9 @@ struct ScheduleCosts {
   std::vector<Seconds> updates;
 };
 
+// Throws Error where a time is missing, below zero or not finite.
+void check_costs(const ScheduleCosts& costs, int stages);
+
 // When an action ran.
 struct Span {
   Action action;

@@ -172,65 +172,82 @@ TEST(Period, is_shorter_where_ranks_can_begin_before_others_end) {
   EXPECT_EQ(simulate(forward_only(in_turn(4), 5), costs).length, Seconds{16});
 }
 
-// The ends of every rank's steps when its row is run so often, by the rules.
-std::vector<std::vector<double>> ends_of_steps(const Schedule& compute,
-                                               const ScheduleCosts& costs,
-                                               int steps) {
-  const int ranks = static_cast<int>(compute.rows.size());
-  std::vector<std::vector<double>> all(1, std::vector<double>(ranks, 0));
-  for (int step = 0; step < steps; ++step) {
-    std::vector<double> now = all.back();
-    std::vector<std::size_t> next(ranks, 0);
-    std::map<Action, double> ends;
+// Plays steps that follow each other, by rules of its own.
+class ManySteps {
+ public:
+  ManySteps(const Schedule& compute, const ScheduleCosts& costs)
+      : compute_(compute), costs_(costs), now_(compute.rows.size(), 0) {}
+
+  // Every rank does its row once more; returns when the first one ends.
+  double step() {
+    ends_.clear();
+    std::vector<std::size_t> next(now_.size(), 0);
     for (bool moved = true; moved;) {
       moved = false;
-      for (int rank = 0; rank < ranks; ++rank) {
-        if (next[rank] == compute.rows[rank].size()) {
-          continue;
-        }
-        const Action action = compute.rows[rank][next[rank]];
-        const auto [op, m, stage] = action;
-        const StageCost& cost = costs.stages[stage.value];
-        const bool forward = op == Op::forward;
-        const int from = stage.value + (forward ? -1 : 1);
-        double ready = 0;
-        if (op != Op::weight && from >= 0 && from < compute.stages) {
-          const Action need{op, m, StageId{from}};
-          if (!ends.contains(need)) {
-            continue;
-          }
-          const auto& row = compute.rows[rank];
-          const bool near = std::ranges::find(row, need) != row.end();
-          const Seconds message = forward ? costs.forward_message[from]
-                                          : costs.backward_message[stage.value];
-          ready = ends[need] + (near ? 0 : message.value);
-        }
-        const bool split = std::ranges::count(compute.rows[rank],
-                                              Action{Op::weight, m, stage}) > 0;
-        const double whole =
-            cost.backward.value + (split ? 0 : cost.weight.value);
-        now[rank] = std::max(now[rank], ready) + (forward ? cost.forward.value
-                                                  : op == Op::backward
-                                                      ? whole
-                                                      : cost.weight.value);
-        ends[action] = now[rank];
-        moved = true;
-        ++next[rank];
-      }
-    }
-    for (StageId stage; stage.value < compute.stages; ++stage.value) {
-      for (int rank = 0; rank < ranks; ++rank) {
-        const auto& row = compute.rows[rank];
-        const Action first{Op::forward, Microbatch{0}, stage};
-        if (std::ranges::find(row, first) != row.end()) {
-          now[rank] += costs.updates[stage.value].value;
+      for (std::size_t rank = 0; rank < now_.size(); ++rank) {
+        const Row& row = compute_.rows[rank];
+        if (next[rank] < row.size() && act(row[next[rank]], rank)) {
+          moved = true;
+          ++next[rank];
         }
       }
     }
-    all.push_back(now);
+    for (StageId stage; stage.value < compute_.stages; ++stage.value) {
+      now_[rank_of(stage)] += costs_.updates[stage.value].value;
+    }
+    return now_[0];
   }
-  return all;
-}
+
+ private:
+  std::size_t rank_of(StageId stage) const {
+    std::size_t rank = 0;
+    const Action first{Op::forward, Microbatch{0}, stage};
+    while (std::ranges::count(compute_.rows[rank], first) == 0) {
+      ++rank;
+    }
+    return rank;
+  }
+
+  // False: it has to wait for something that has not run.
+  bool act(const Action& action, std::size_t rank) {
+    const auto [op, m, stage] = action;
+    const bool forward = op == Op::forward;
+    const int from = stage.value + (forward ? -1 : 1);
+    if (op != Op::weight && from >= 0 && from < compute_.stages) {
+      const Action need{op, m, StageId{from}};
+      if (!ends_.contains(need)) {
+        return false;
+      }
+      const Seconds message = forward ? costs_.forward_message[from]
+                                      : costs_.backward_message[stage.value];
+      const bool near = rank_of(need.stage) == rank;
+      now_[rank] =
+          std::max(now_[rank], ends_[need] + (near ? 0 : message.value));
+    }
+    now_[rank] += duration(action, rank).value;
+    ends_[action] = now_[rank];
+    return true;
+  }
+
+  Seconds duration(const Action& action, std::size_t rank) const {
+    const auto& [forward, backward, weight] = costs_.stages[action.stage.value];
+    const Action later{Op::weight, action.microbatch, action.stage};
+    const bool split = std::ranges::count(compute_.rows[rank], later) > 0;
+    switch (action.op) {
+      case Op::forward:
+        return forward;
+      case Op::backward:
+        return split ? backward : backward + weight;
+      default:
+        return weight;
+    }
+  }
+
+  const Schedule& compute_;
+  const ScheduleCosts& costs_;
+  std::vector<double> now_;  // by rank
+  std::map<Action, double> ends_;
+};
 
 TEST(Period, is_what_many_steps_in_a_row_take_on_average) {
   std::mt19937 random(3);
@@ -254,9 +271,17 @@ TEST(Period, is_what_many_steps_in_a_row_take_on_average) {
     costs.updates.resize(schedule.stages);
     std::ranges::generate(costs.updates, draw);
     // Six divides by every number of ranks that a circuit can visit here.
-    const auto ends = ends_of_steps(schedule, costs, 66);
+    ManySteps steps(schedule, costs);
+    double ended = 0;
+    for (int step = 0; step < 60; ++step) {
+      ended = steps.step();
+    }
+    const double before = ended;
+    for (int step = 0; step < 6; ++step) {
+      ended = steps.step();
+    }
     EXPECT_NEAR(period(with_messages(schedule), costs).value,
-                (ends[66][0] - ends[60][0]) / 6,
+                (ended - before) / 6,
                 1e-9);
   }
 }

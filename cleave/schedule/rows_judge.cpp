@@ -1,0 +1,90 @@
+#include "cleave/schedule/rows_judge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace cleave {
+
+bool is_less(double a, double b) {
+  return a < b - 1e-9 * std::abs(b);
+}
+
+bool is_shorter(const Score& a, const Score& b) {
+  return is_less(a.period, b.period) ||
+         (!is_less(b.period, a.period) && is_less(a.steps, b.steps));
+}
+
+bool is_better(const Score& a, const Score& b) {
+  return is_less(a.period, b.period) ||
+         (!is_less(b.period, a.period) && a.peak < b.peak);
+}
+
+RowsJudge::RowsJudge(const SearchProblem& problem, std::vector<char> splits)
+    : problem_(problem),
+      stages_(static_cast<int>(problem.placement.size())),
+      timer_(problem.placement, problem.microbatches, problem.costs),
+      least_(
+          least_period(problem.costs, problem.placement, problem.microbatches)
+              .value),
+      splits_(std::move(splits)) {
+  for (int stage = 0; stage < stages_; ++stage) {
+    ranks_ = std::max(ranks_, problem.placement[stage].value + 1);
+  }
+  // In the order of the numbers: by op, stage and microbatch.
+  for (const Op op : {Op::forward, Op::backward, Op::weight}) {
+    for (int stage = 0; stage < stages_; ++stage) {
+      const auto& [kept, for_weights] = problem.memory[stage];
+      const Bytes later = splits_[stage] != 0 ? for_weights : Bytes{};
+      const Bytes change = op == Op::forward    ? kept
+                           : op == Op::backward ? later - kept
+                                                : Bytes{} - later;
+      change_.insert(change_.end(), problem.microbatches, change.value);
+    }
+  }
+}
+
+std::int64_t RowsJudge::peak(const NumberedRow& row) const {
+  std::int64_t now = 0;
+  std::int64_t most = 0;
+  for (const int number : row) {
+    now += change_[number];
+    most = std::max(most, now);
+  }
+  return most;
+}
+
+bool RowsJudge::fits(const NumberedRow& row, int rank) const {
+  const std::int64_t limit = problem_.limits[rank].value;
+  return limit == 0 || peak(row) <= limit;
+}
+
+std::optional<Score> RowsJudge::judge(const NumberedRows& rows) {
+  // About what it takes: a pass per rank over all actions, and some more.
+  constexpr std::int64_t kPerAction = 8;
+  constexpr std::int64_t kAlways = 10'000;
+  effort_ -= kAlways;
+  std::int64_t actions = 0;
+  std::int64_t most = 0;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const std::int64_t limit = problem_.limits[rank].value;
+    const std::int64_t kept = peak(rows[rank]);
+    if (limit > 0 && kept > limit) {
+      return std::nullopt;
+    }
+    most = std::max(most, kept);
+    actions += static_cast<std::int64_t>(rows[rank].size());
+  }
+  effort_ -= actions * (kPerAction + ranks_);
+  const std::optional<Seconds> period = timer_.period(rows);
+  if (!period) {
+    return std::nullopt;
+  }
+  return Score{period->value, timer_.sum_of_steps().value, most};
+}
+
+bool RowsJudge::is_enough(const Score& score) const {
+  return !has_effort() || !is_less(least_, score.period);
+}
+
+}  // namespace cleave

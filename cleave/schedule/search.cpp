@@ -1,0 +1,309 @@
+#include "cleave/schedule/search.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "cleave/error.h"
+#include "cleave/schedule/list_scheduler.h"
+#include "cleave/schedule/registry.h"
+#include "cleave/schedule/rows_improver.h"
+#include "cleave/schedule/rows_judge.h"
+
+namespace cleave {
+namespace {
+
+// Counted as RowsJudge does.
+constexpr std::int64_t kEffortPerCandidate = 10'000'000;
+constexpr std::int64_t kEffortForTheBest = 80'000'000;
+constexpr std::int64_t kEffortForMemory = 20'000'000;
+constexpr std::size_t kMostCandidates = 4;
+
+struct Found {
+  Schedule schedule;
+  Score score;
+};
+
+class Search {
+ public:
+  // `splits`: by stage, whether it has W.
+  Search(const SearchProblem& problem, const std::vector<char>& splits)
+      : problem_(problem),
+        judge_(problem, splits),
+        lists_(judge_),
+        improver_(judge_) {}
+
+  std::optional<Found> run();
+
+ private:
+  struct Candidate : ScoredRows {
+    std::optional<ListRule> rule;  // that made the rows
+  };
+
+  void offer_registry();
+  void offer(Candidate candidate);
+  std::optional<Candidate> make(const ListRule& rule);
+  void climb(Candidate& candidate);
+  bool try_rule(Candidate& candidate, int& number, int change);
+  void offer_thrifty(const Candidate& candidate, ScoredRows& best);
+  NumberedRows with_all_weights(const NumberedRows& rows);
+  Schedule to_schedule(const NumberedRows& rows);
+  void merge_weights(ScoredRows& best);
+
+  const SearchProblem& problem_;
+  RowsJudge judge_;
+  ListScheduler lists_;
+  RowsImprover improver_;
+  std::vector<Candidate> candidates_;  // a few, the best first
+};
+
+std::optional<Found> Search::run() {
+  offer_registry();
+  for (const ListRule& rule : list_rules(problem_)) {
+    if (std::optional<Candidate> made = make(rule)) {
+      offer(std::move(*made));
+    }
+  }
+  for (Candidate& candidate : candidates_) {
+    judge_.allow(kEffortPerCandidate);
+    climb(candidate);
+    improver_.descend(candidate);
+  }
+  const auto shortest = std::ranges::min_element(
+      candidates_, [](const Candidate& a, const Candidate& b) {
+        return is_better(a.score, b.score);
+      });
+  if (shortest == candidates_.end()) {
+    return std::nullopt;
+  }
+  ScoredRows best = *shortest;
+  judge_.allow(kEffortForTheBest);
+  improver_.shake(best);
+  for (const Candidate& candidate : candidates_) {
+    offer_thrifty(candidate, best);
+  }
+  judge_.allow(kEffortForMemory);
+  improver_.save_memory(best);
+  merge_weights(best);
+  return Found{to_schedule(best.rows), best.score};
+}
+
+void Search::offer_registry() {
+  const int ranks = judge_.ranks();
+  const ScheduleShape shape{
+      ranks, judge_.stages() / ranks, problem_.microbatches};
+  for (const ScheduleKind& kind : kSchedules) {
+    const bool can_be = kind.stages_per_rank == kAnyNumber ||
+                        kind.stages_per_rank == shape.stages_per_rank;
+    if (can_be && shape.stages() == judge_.stages() &&
+        placement(kind.name, shape) == problem_.placement) {
+      const Schedule schedule = kind.make(shape);
+      NumberedRows rows =
+          with_all_weights(judge_.timer().numbered(schedule.rows));
+      if (const std::optional<Score> score = judge_.judge(rows)) {
+        offer({{std::move(rows), *score}, std::nullopt});
+      }
+    }
+  }
+}
+
+// The same with a W right behind every B that has none, and without W where
+// that takes no time.
+NumberedRows Search::with_all_weights(const NumberedRows& rows) {
+  NumberedRows result;
+  for (const NumberedRow& row : rows) {
+    NumberedRow& out = result.emplace_back();
+    for (const int number : row) {
+      const auto [op, microbatch, stage] = judge_.timer().action(number);
+      const bool splits = judge_.splits(stage.value);
+      if (op != Op::weight || splits) {
+        out.push_back(number);
+      }
+      const int weight = judge_.timer().number({Op::weight, microbatch, stage});
+      if (op == Op::backward && splits &&
+          std::ranges::find(row, weight) == row.end()) {
+        out.push_back(weight);
+      }
+    }
+  }
+  return result;
+}
+
+// Keeps the rows where they are among the best.
+void Search::offer(Candidate candidate) {
+  const bool known = std::ranges::any_of(
+      candidates_,
+      [&](const Candidate& other) { return other.rows == candidate.rows; });
+  if (known) {
+    return;
+  }
+  const auto place =
+      std::ranges::find_if(candidates_, [&](const Candidate& other) {
+        return is_better(candidate.score, other.score);
+      });
+  candidates_.insert(place, std::move(candidate));
+  if (candidates_.size() > kMostCandidates) {
+    candidates_.pop_back();
+  }
+}
+
+// What the rule makes, where it fits.
+std::optional<Search::Candidate> Search::make(const ListRule& rule) {
+  std::optional<NumberedRows> rows = lists_.run(rule);
+  const std::optional<Score> score = rows ? judge_.judge(*rows) : std::nullopt;
+  if (!score) {
+    return std::nullopt;
+  }
+  return Candidate{{std::move(*rows), *score}, rule};
+}
+
+// Changes the candidate's rule, number by number, as long as that helps.
+void Search::climb(Candidate& candidate) {
+  if (!candidate.rule) {
+    return;
+  }
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (auto* numbers :
+         {&candidate.rule->in_flight, &candidate.rule->put_off}) {
+      for (int& number : *numbers) {
+        for (const int change : {-1, 1, -3, 3}) {
+          if (judge_.is_enough(candidate.score)) {
+            return;
+          }
+          moved = try_rule(candidate, number, change) || moved;
+        }
+      }
+    }
+  }
+}
+
+// Changes a number of the rule, and keeps the change where it makes the period
+// shorter.
+bool Search::try_rule(Candidate& candidate, int& number, int change) {
+  const int before = number;
+  number = std::max(before + change, 0);
+  std::optional<Candidate> made = make(*candidate.rule);
+  if (made && is_shorter(made->score, candidate.score)) {
+    candidate.rows = std::move(made->rows);
+    candidate.score = made->score;
+    return true;
+  }
+  number = before;
+  return false;
+}
+
+// Takes what the candidate's rule makes in less memory, where that is as short.
+void Search::offer_thrifty(const Candidate& candidate, ScoredRows& best) {
+  if (!candidate.rule) {
+    return;
+  }
+  ListRule thrifty = *candidate.rule;
+  for (const double share : {0.5, 0.6, 0.7, 0.8, 0.9}) {
+    const auto most = static_cast<double>(best.score.peak);
+    const Bytes less{static_cast<std::int64_t>(share * most)};
+    for (std::size_t rank = 0; rank < problem_.limits.size(); ++rank) {
+      const Bytes limit = problem_.limits[rank];
+      thrifty.limits[rank] = limit > Bytes{} ? std::min(limit, less) : less;
+    }
+    const std::optional<Candidate> made = make(thrifty);
+    if (made && is_better(made->score, best.score)) {
+      best.rows = made->rows;
+      best.score = made->score;
+      return;
+    }
+  }
+}
+
+// Lets a B do both where its W comes right behind it and nothing is lost: that
+// is less work for whoever runs it.
+void Search::merge_weights(ScoredRows& best) {
+  const int per_op = judge_.stages() * problem_.microbatches;
+  for (NumberedRow& row : best.rows) {
+    NumberedRow merged;
+    for (const int number : row) {
+      const bool follows = !merged.empty() && number >= 2 * per_op &&
+                           merged.back() == number - per_op;
+      if (!follows) {
+        merged.push_back(number);
+      }
+    }
+    std::swap(row, merged);
+    const std::optional<Seconds> period = judge_.timer().period(best.rows);
+    if (!period || is_less(best.score.period, period->value)) {
+      std::swap(row, merged);
+    }
+  }
+}
+
+Schedule Search::to_schedule(const NumberedRows& rows) {
+  Schedule schedule{judge_.stages(), problem_.microbatches, {}};
+  for (const NumberedRow& row : rows) {
+    Row& out = schedule.rows.emplace_back();
+    for (const int number : row) {
+      out.push_back(judge_.timer().action(number));
+    }
+  }
+  return schedule;
+}
+
+// By stage: whether it has W. There is none where that takes no time nor, if
+// `thrifty`, where it needs more memory than to do both at once.
+std::vector<char> split_stages(const SearchProblem& problem, bool thrifty) {
+  std::vector<char> splits;
+  for (std::size_t stage = 0; stage < problem.memory.size(); ++stage) {
+    const auto& [kept, for_weights] = problem.memory[stage];
+    const bool useful = problem.costs.stages[stage].weight > Seconds{};
+    splits.push_back(useful && !(thrifty && for_weights > kept) ? 1 : 0);
+  }
+  return splits;
+}
+
+void check_sizes(const SearchProblem& problem) {
+  const std::size_t stages = problem.placement.size();
+  if (stages == 0 || problem.microbatches < 1) {
+    fail("there is nothing to schedule",
+         "Give at least one stage and one microbatch.");
+  }
+  const Rank last = std::ranges::max(problem.placement);
+  const Rank first = std::ranges::min(problem.placement);
+  if (first.value < 0 || problem.memory.size() != stages ||
+      std::ssize(problem.limits) != last.value + 1) {
+    fail(std::to_string(stages) + " stages on the ranks " +
+             std::to_string(first.value) + " to " + std::to_string(last.value) +
+             " cannot have the memory of " +
+             std::to_string(problem.memory.size()) + " stages and " +
+             std::to_string(problem.limits.size()) + " ranks",
+         "Give what each stage keeps and the limit of each rank.");
+  }
+}
+
+}  // namespace
+
+std::optional<Schedule> search_schedule(const SearchProblem& problem) {
+  check_sizes(problem);
+  check_costs(problem.costs, static_cast<int>(problem.placement.size()));
+  const std::vector<char> splits = split_stages(problem, false);
+  const std::vector<char> thrifty = split_stages(problem, true);
+  std::optional<Found> best = Search(problem, splits).run();
+  if (thrifty != splits) {
+    std::optional<Found> other = Search(problem, thrifty).run();
+    if (other && (!best || is_better(other->score, best->score))) {
+      best = std::move(other);
+    }
+  }
+  return best ? std::optional(std::move(best->schedule)) : std::nullopt;
+}
+
+Seconds least_period(const ScheduleCosts& costs,
+                     const std::vector<Rank>& placement,
+                     int microbatches) {
+  const PeriodTimer timer(placement, microbatches, costs);
+  Seconds most;
+  for (const Rank rank : placement) {
+    most = std::max(most, timer.work(rank));
+  }
+  return most;
+}
+
+}  // namespace cleave
