@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 
@@ -102,14 +103,14 @@ std::vector<Batch> draw_batches(const Case& network) {
   return batches;
 }
 
-// Stage sizes: nearly equal, and two seeded random cuts.
+// Stage sizes: nearly equal, and a seeded random cut.
 std::vector<std::vector<int>> cuts_of(int layers, int stages) {
   std::vector<std::vector<int>> cuts(1);
   for (int stage = 0; stage < stages; ++stage) {
     cuts[0].push_back(layers / stages + (stage < layers % stages));
   }
   std::mt19937 random(static_cast<unsigned>(layers * 10 + stages));
-  while (stages > 1 && cuts.size() < 3) {
+  while (stages > 1 && cuts.size() < 2) {
     std::vector<int> sizes(stages, 1);
     for (int layer = stages; layer < layers; ++layer) {
       ++sizes[random() % stages];
@@ -119,12 +120,37 @@ std::vector<std::vector<int>> cuts_of(int layers, int stages) {
   return cuts;
 }
 
-class Exactness
-    : public testing::TestWithParam<std::tuple<size_t, int, ScheduleKind>> {};
+// A schedule, and with how many stages per device it is tried.
+struct Way {
+  std::string schedule;
+  int stages_per_device = 1;
+};
+
+std::vector<Way> ways() {
+  std::vector<Way> found{{"auto", 1}, {"auto", 2}};
+  for (const ScheduleKind& kind : kSchedules) {
+    if (kind.stages_per_rank != kAnyNumber) {
+      found.push_back({std::string(kind.name), kind.stages_per_rank});
+    } else {
+      found.push_back({std::string(kind.name), 2});
+    }
+  }
+  return found;
+}
+
+using ExactnessCase = std::tuple<size_t, int, Way>;
+
+// Small networks have fewer layers than four devices with two stages each.
+int devices_of(const ExactnessCase& test, const Model& model) {
+  const auto& [index, devices, way] = test;
+  return std::min(devices, model.size() / way.stages_per_device);
+}
+
+class Exactness : public testing::TestWithParam<ExactnessCase> {};
 
 TEST_P(Exactness, every_loss_and_weight_has_the_bits_of_one_device) {
-  const auto& [index, stages, schedule] = GetParam();
-  const Case& network = cases()[index];
+  const Case& network = cases()[std::get<0>(GetParam())];
+  const Way& way = std::get<2>(GetParam());
   const Model model = network.make();
   const std::vector<Batch> batches = draw_batches(network);
   const TrainerOptions options{.loss = network.loss,
@@ -135,13 +161,18 @@ TEST_P(Exactness, every_loss_and_weight_has_the_bits_of_one_device) {
   const OneDeviceRun expected =
       plain_run(model, batches, kMicrobatches, options);
 
-  for (const std::vector<int>& sizes : cuts_of(model.size(), stages)) {
-    Trainer trainer(
-        model,
-        plan_of(
-            model, sizes, std::string(schedule.name), kMicrobatches, kBatch),
-        test_devices(sizes.size()),
-        options);
+  const int devices = devices_of(GetParam(), model);
+  for (const std::vector<int>& sizes :
+       cuts_of(model.size(), devices * way.stages_per_device)) {
+    Trainer trainer(model,
+                    plan_of(model,
+                            sizes,
+                            way.schedule,
+                            kMicrobatches,
+                            kBatch,
+                            way.stages_per_device),
+                    test_devices(devices),
+                    options);
     for (int step = 0; step < kSteps; ++step) {
       ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step])
           << "step " << step << ", " << testing::PrintToString(sizes);
@@ -154,13 +185,16 @@ INSTANTIATE_TEST_SUITE_P(Networks,
                          Exactness,
                          testing::Combine(testing::Range<size_t>(0, 5),
                                           testing::Range(1, 5),
-                                          testing::Values(kSchedules[0],
-                                                          kSchedules[1])),
+                                          testing::ValuesIn(ways())),
                          [](const auto& test) {
-                           return cases()[std::get<0>(test.param)].name + "_" +
-                                  std::to_string(std::get<1>(test.param)) +
-                                  "_stages_" +
-                                  std::string(std::get<2>(test.param).name);
+                           const Way& way = std::get<2>(test.param);
+                           std::string name =
+                               cases()[std::get<0>(test.param)].name + "_" +
+                               std::to_string(std::get<1>(test.param)) +
+                               "_devices_" + way.schedule + "_" +
+                               std::to_string(way.stages_per_device);
+                           std::ranges::replace(name, '-', '_');
+                           return name;
                          });
 
 TEST(Exactness, a_cut_may_fall_between_any_two_layers_of_a_transformer) {
@@ -231,7 +265,7 @@ TEST(Exactness, a_parameter_may_be_shared_by_layers_of_three_stages) {
       plain_run(model, batches, kMicrobatches, options);
   for (const std::vector<int>& sizes : std::vector<std::vector<int>>{
            {8}, {1, 7}, {3, 2, 3}, {1, 2, 5}, {2, 3, 1, 2}, {5, 3}}) {
-    for (const char* schedule : {"gpipe", "1f1b"}) {
+    for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zb-h2", "auto"}) {
       Trainer trainer(model,
                       plan_of(model, sizes, schedule, kMicrobatches, kBatch),
                       test_devices(sizes.size()),
@@ -239,6 +273,35 @@ TEST(Exactness, a_parameter_may_be_shared_by_layers_of_three_stages) {
       for (int step = 0; step < kSteps; ++step) {
         ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step])
             << "step " << step << ", " << testing::PrintToString(sizes);
+      }
+      expect_same_bits(trainer.merged(), expected.state);
+    }
+  }
+}
+
+// Its stages lie on devices as a V and in turn, so that gradients and values of
+// the parameter also pass between stages of one device.
+TEST(Exactness, a_shared_parameter_may_pass_a_device_twice) {
+  Model model("shared", 5);
+  model.add<torch::nn::Linear>("first", 6, 6);
+  for (const char* name : {"second", "third", "fourth"}) {
+    model.add<torch::nn::Linear>(name, 6, 6).shares("weight", "first.weight");
+  }
+  model.add<torch::nn::Linear>("out", 6, 2);
+  const std::vector<Batch> batches = draw_batches(cases()[4]);
+  for (const double clip : {0.0, 0.5}) {
+    const TrainerOptions options{.loss = mean_squared_error, .clip = clip};
+    const OneDeviceRun expected =
+        plain_run(model, batches, kMicrobatches, options);
+    for (const char* schedule : {"zb-v", "interleaved"}) {
+      Trainer trainer(
+          model,
+          plan_of(model, {1, 1, 1, 2}, schedule, kMicrobatches, kBatch, 2),
+          test_devices(2),
+          options);
+      for (int step = 0; step < kSteps; ++step) {
+        ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step])
+            << "step " << step << ", " << schedule;
       }
       expect_same_bits(trainer.merged(), expected.state);
     }

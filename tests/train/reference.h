@@ -7,6 +7,7 @@
 
 #include "cleave/model/network.h"
 #include "cleave/plan/plan.h"
+#include "cleave/schedule/registry.h"
 #include "cleave/train/one_device.h"
 #include "cleave/train/trainer.h"
 
@@ -22,21 +23,31 @@ inline OneDeviceRun plain_run(const Model& model,
   return train_on_one_device(model, batches, microbatches, options);
 }
 
-// A plan that cuts the model into stages of the given sizes.
+// A plan that cuts the model into stages of the given sizes, with the devices
+// as the schedule wants them; "auto" takes two stages per device as a V.
 inline Plan plan_of(const Model& model,
                     const std::vector<int>& sizes,
                     const std::string& schedule,
                     int microbatches,
-                    std::int64_t batch) {
+                    std::int64_t batch,
+                    int stages_per_rank = 1) {
   Plan plan{.model = model.name(),
             .batch = batch,
             .microbatches = microbatches,
             .schedule = schedule};
+  const std::string placed = schedule != kAutoSchedule ? schedule
+                             : stages_per_rank == 2    ? "zb-v"
+                                                       : "1f1b";
+  const std::vector<Rank> ranks =
+      placement(placed,
+                {.ranks = static_cast<int>(sizes.size()) / stages_per_rank,
+                 .stages_per_rank = stages_per_rank});
   const std::vector<std::string> names = model.layer_names();
   auto next = names.begin();
   for (size_t stage = 0; stage < sizes.size(); ++stage) {
-    plan.stages.push_back({.device = "cpu:" + std::to_string(stage),
-                           .layers = {next, next + sizes[stage]}});
+    plan.stages.push_back(
+        {.device = "cpu:" + std::to_string(ranks[stage].value),
+         .layers = {next, next + sizes[stage]}});
     next += sizes[stage];
   }
   return plan;
