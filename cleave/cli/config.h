@@ -61,7 +61,7 @@ struct ParallelConfig {
   std::optional<int> stages;
   std::optional<int> stages_per_device;
   std::optional<int> microbatches;
-  std::string schedule = "1f1b";
+  std::string schedule = "auto";
   std::string plan;
 
   bool operator==(const ParallelConfig&) const = default;

@@ -156,20 +156,26 @@ Values Stage::backward_split(const InFlight& kept,
 // After the first backward of a stage it is known which parameters got their
 // gradient from autograd. Vectors stay so: their gradients cost little. A
 // matrix that got one part of it from the queue must get all of it from
-// autograd, or sums would change; the others are walked to from now on.
-void Stage::learn_who_can_wait(const WeightQueue& queue) {
+// autograd, and this first time at once, or sums would change; the others are
+// walked to from now on.
+void Stage::learn_who_can_wait(WeightQueue& queue) {
   if (std::exchange(knows_who_can_wait_, true)) {
     return;
   }
+  bool is_mixed = false;
   for (const at::Tensor& parameter : network_->parameters()) {
     if (!parameter.grad().defined() || at_once_.has(parameter)) {
       continue;
     }
     if (queue.has(parameter)) {
       at_once_.add(parameter);
+      is_mixed = true;
     } else if (parameter.dim() > 1) {
       walked_.push_back(parameter);
     }
+  }
+  if (is_mixed) {
+    queue.run();
   }
 }
 

@@ -98,7 +98,7 @@ class Stage {
   Values backward_split(const InFlight& kept,
                         const Roots& roots,
                         OpenWeights& open);
-  void learn_who_can_wait(const WeightQueue& queue);
+  void learn_who_can_wait(WeightQueue& queue);
 
   std::shared_ptr<Network> network_;
   bool split_ = false;

@@ -41,7 +41,7 @@ std::vector<Rank> placement_of(const Plan& plan) {
   std::vector<Rank> ranks;
   for (const StagePlan& stage : plan.stages) {
     auto known = std::ranges::find(devices, stage.device);
-    if (known == devices.end()) {
+    if (known == devices.end() || stage.device.empty()) {
       known = devices.insert(devices.end(), stage.device);
     }
     ranks.push_back({static_cast<int>(known - devices.begin())});

@@ -9,7 +9,7 @@
 namespace cleave {
 
 // The rank of every stage. Ranks are the plan's devices, in the order in which
-// stages name them.
+// stages name them; a stage that names none has one of its own.
 std::vector<Rank> placement_of(const Plan& plan);
 int rank_count(const Plan& plan);
 

@@ -215,8 +215,9 @@ constexpr auto kBadOverrides = std::to_array<BadOverride>({
      "\"lots\". Write it like --devices.memory 2GiB."},
     {"parallel.schedule",
      "gpip",
-     "command line: parallel.schedule cannot be \"gpip\". Choose \"gpipe\" or "
-     "\"1f1b\"."},
+     "command line: parallel.schedule cannot be \"gpip\". Choose \"gpipe\", "
+     "\"auto\", \"1f1b\", \"zb-v\", \"zb-h1\", \"zb-h2\" or "
+     "\"interleaved\"."},
 });
 
 TEST(ConfigErrors, every_bad_override_is_answered_with_problem_and_fix) {

@@ -1,10 +1,10 @@
 // Backward in two parts: the bits of one whole backward.
+#include "cleave/model/stage.h"
+
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <functional>
-
-#include "cleave/model/stage.h"
 
 namespace cleave {
 namespace {

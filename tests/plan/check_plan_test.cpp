@@ -16,7 +16,9 @@ std::vector<std::string> all_layers() {
 Plan plan_of(const std::vector<std::vector<std::string>>& stages) {
   Plan plan{.model = "net", .batch = 8, .microbatches = 4, .stages = {}};
   for (const std::vector<std::string>& layers : stages) {
-    plan.stages.push_back({.device = "cpu:0", .layers = layers});
+    plan.stages.push_back(
+        {.device = "cpu:" + std::to_string(plan.stages.size()),
+         .layers = layers});
   }
   return plan;
 }
@@ -34,6 +36,25 @@ TEST(CheckPlan, accepts_every_cut_of_the_model) {
   EXPECT_EQ(error_of(plan_of({all_layers()})), "no error");
   EXPECT_EQ(error_of(plan_of({{"embed"}, {"block.0", "block.1", "head"}})),
             "no error");
+}
+
+TEST(CheckPlan, refuses_devices_that_the_schedule_does_not_want_so) {
+  Plan plan = plan_of({{"embed"}, {"block.0"}, {"block.1"}, {"head"}});
+  plan.stages[2].device = "cpu:1";
+  plan.stages[3].device = "cpu:0";
+  EXPECT_EQ(error_of(plan),
+            "the schedule '1f1b' cannot have 2 stages per rank. Ask for 1, or "
+            "choose another schedule.");
+  plan.schedule = "interleaved";
+  EXPECT_EQ(
+      error_of(plan),
+      "the plan's 4 stages are not on its 2 devices as the schedule "
+      "'interleaved' wants them. Change the devices of the stages, or the "
+      "schedule to auto, which takes any.");
+  plan.schedule = "zb-v";
+  EXPECT_EQ(error_of(plan), "no error");
+  plan.schedule = "auto";
+  EXPECT_EQ(error_of(plan), "no error");
 }
 
 TEST(CheckPlan, names_the_layer_that_is_missing) {
@@ -90,7 +111,7 @@ TEST(CheckPlan, refuses_numbers_and_schedules_that_cannot_be_run) {
   plan.schedule = "gpip";
   EXPECT_EQ(error_of(plan),
             "there is no schedule 'gpip'. Did you mean gpipe? Choose one of: "
-            "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v.");
+            "auto, gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v.");
 }
 
 }  // namespace

@@ -104,10 +104,11 @@ TEST(DrawText, weight_gradients_have_a_letter_of_their_own) {
       "stage 0  F0────F1────······B0════W0┄┄┄┄F2────B1════W1┄┄┄┄B2════W2┄┄┄┄\n"
       "stage 1  ······F0────B0════F1────B1════W0┄┄┄┄F2────B2════W1┄┄┄┄W2┄┄┄┄\n"
       "         0                                                    10.0 ms\n"
-      "         F forward, B backward, W weights, · idle; bubble 10.0 %\n");
+      "         F forward, B backward, W weight gradients, · idle; bubble 10.0 "
+      "%\n");
   EXPECT_NE(
       draw_text(timeline(zb_h1({.ranks = 2, .microbatches = 40}), kSplit), 40)
-          .find("W weights, ▒ several, · idle"),
+          .find("W weight gradients, ▒ several, · idle"),
       std::string::npos);
 }
 
@@ -167,22 +168,21 @@ TEST(DrawSvg, weight_gradients_have_a_colour_of_their_own) {
   const std::string svg =
       draw_svg(timeline(zb_h1({.ranks = 2, .microbatches = 3}), kSplit), "zb");
   EXPECT_EQ(count(svg, "<title>W"), 6);
-  EXPECT_EQ(count(svg, "fill=\"#7dbcae\""), 6 + 1);  // and in the legend
-  EXPECT_EQ(count(svg, ">weights<"), 1);
+  EXPECT_EQ(count(svg, "fill=\"#94451f\""), 6 + 1);  // and in the legend
+  EXPECT_EQ(count(svg, ">weight gradients<"), 1);
 }
 
-TEST(DrawSvg, the_stages_of_a_rank_have_marks_in_places_of_their_own) {
+TEST(DrawSvg, the_stages_of_a_rank_have_shades_of_their_own) {
   const std::string svg = draw_svg(timeline(zb_v({2, 2, 1}), kSplit), "zb-v");
-  std::set<long> offsets;  // rounded: half a block is 70 wide
+  std::set<std::string> fills;
   const std::vector<std::string> all = tags(svg);
-  for (std::size_t i = 0; i + 4 < all.size(); ++i) {
-    if (all[i] == "g class=\"action\"") {  // title, /title, block, mark
-      offsets.insert(
-          std::lround(attribute(all[i + 4], "x") - attribute(all[i + 3], "x")));
+  for (std::size_t i = 0; i + 3 < all.size(); ++i) {
+    if (all[i].starts_with("g class=\"action\"")) {  // title, /title, block
+      const std::size_t fill = all[i + 3].find("fill=\"");
+      fills.insert(all[i + 3].substr(fill, 14));
     }
   }
-  EXPECT_EQ(offsets.size(), 2);
-  EXPECT_EQ(*offsets.begin(), 0);
+  EXPECT_EQ(fills.size(), 6);  // F, B and W, of two stages each
 }
 
 TEST(DrawSvg, escapes_the_title) {

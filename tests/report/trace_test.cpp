@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "cleave/schedule/order.h"
 #include "cleave/schedule/registry.h"
 #include "tests/report/measured_step.h"
 #include "tests/schedule/shapes.h"
@@ -200,13 +201,18 @@ TEST(Trace, every_schedule_and_every_step_has_whole_flows) {
   for (const ScheduleKind& kind : kSchedules) {
     const Schedule schedule = kind.make(shapes_of(kind, 4, 7).front());
     const std::string trace = trace_json({step_of(1, schedule, {}),
-                                          step_of(2, schedule, Seconds{0.05}),
-                                          step_of(3, schedule, Seconds{0.1})},
+                                          step_of(2, schedule, Seconds{0.5}),
+                                          step_of(3, schedule, Seconds{1})},
                                          kDevices);
+    int crossings = 0;
+    for (StageId stage; stage.value + 1 < schedule.stages; ++stage.value) {
+      crossings += Order(schedule).crosses(stage) ? 1 : 0;
+    }
     const auto ways = followed(trace);
     EXPECT_EQ(ways.size(), 3 * 7);
     for (const auto& [id, way] : ways) {
-      EXPECT_EQ(std::count(way.begin(), way.end(), '@'), 4 * 2 + 3 * 4);
+      EXPECT_EQ(std::count(way.begin(), way.end(), '@'),
+                schedule.stages * 2 + crossings * 4);
     }
   }
 }

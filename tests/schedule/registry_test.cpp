@@ -253,9 +253,10 @@ TEST(MakeSchedule, an_unknown_name_gets_the_nearest_and_all_known_ones) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.problem(), "there is no schedule '1F1B'");
-    EXPECT_EQ(error.fix(),
-              "Did you mean 1f1b? Choose one of: gpipe, 1f1b, interleaved, "
-              "zb-h1, zb-h2, zb-v.");
+    EXPECT_EQ(
+        error.fix(),
+        "Did you mean 1f1b? Choose one of: auto, gpipe, 1f1b, interleaved, "
+        "zb-h1, zb-h2, zb-v.");
   }
 }
 
@@ -264,7 +265,7 @@ TEST(MakeSchedule, a_name_near_none_gets_no_guess) {
     make_schedule("something", {.ranks = 2, .microbatches = 2});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_TRUE(error.fix().starts_with("Choose one of: gpipe, 1f1b, "));
+    EXPECT_TRUE(error.fix().starts_with("Choose one of: auto, gpipe, 1f1b, "));
   }
 }
 
