@@ -107,6 +107,7 @@ class Head(nn.Module):
 
 
 def gpt_makers(net):
+    """A function for every layer, that makes it."""
     blocks = [lambda: Attention(net.width, net.heads),
               lambda: FeedForward(net.width)] * net.depth
     return [lambda: Embedding(net.vocabulary, net.length, net.width),
@@ -115,9 +116,13 @@ def gpt_makers(net):
 
 
 def mlp_makers(net):
-    hidden = lambda: nn.Sequential(nn.Linear(net.width, net.width), nn.ReLU())
-    first = lambda: nn.Sequential(
-        nn.Flatten(), nn.Linear(net.inputs, net.width), nn.ReLU())
+    def first():
+        return nn.Sequential(
+            nn.Flatten(), nn.Linear(net.inputs, net.width), nn.ReLU())
+
+    def hidden():
+        return nn.Sequential(nn.Linear(net.width, net.width), nn.ReLU())
+
     return [first, *[hidden] * (net.depth - 1),
             lambda: nn.Linear(net.width, net.classes)]
 
