@@ -36,7 +36,7 @@ asan: setup
 	ASAN_OPTIONS=detect_leaks=0 ctest --preset asan -j $(JOBS)
 
 bench: build
-	bench/run
+	.venv/bin/python bench/run
 
 sources = $(shell git ls-files --cached --others --exclude-standard \
             '*.h' '*.cpp')
