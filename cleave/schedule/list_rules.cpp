@@ -30,7 +30,7 @@ std::vector<double> under_way(const SearchProblem& problem) {
 // With fewer under way ranks wait; uneven ones may need more.
 std::vector<std::vector<int>> in_flight_limits(const SearchProblem& problem) {
   std::vector<std::vector<int>> all;
-  for (const double share : {0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 1e6}) {
+  for (const double share : {0.75, 1.0, 1.5, 2.0, 3.0, 1e6}) {
     std::vector<int>& limits = all.emplace_back();
     for (const double count : under_way(problem)) {
       const double most = std::ceil(share * count);
@@ -50,9 +50,9 @@ struct WeightRule {
 std::vector<WeightRule> weight_rules(int ranks) {
   constexpr int kAll = 1'000'000;
   const auto per_rank_before = [&](int count) {
-    std::vector<int> put_off;
+    std::vector<int> put_off(ranks);
     for (int rank = 0; rank < ranks; ++rank) {
-      put_off.push_back(count * rank);
+      put_off[rank] = count * rank;
     }
     return put_off;
   };
@@ -74,22 +74,23 @@ std::vector<ListRule> list_rules(const SearchProblem& problem) {
   const int stages = static_cast<int>(problem.placement.size());
   const int ranks = static_cast<int>(problem.limits.size());
   const std::vector<Stage> stage_rules =
-      stages == ranks
-          ? std::vector{Stage::latest}
-          : std::vector{
-                Stage::latest, Stage::earliest, Stage::oldest_microbatch};
+      stages == ranks ? std::vector{Stage::latest}
+                      : std::vector{Stage::latest, Stage::oldest_microbatch};
   std::vector<ListRule> all;
   for (const std::vector<int>& in_flight : in_flight_limits(problem)) {
     for (const WeightRule& weights : weight_rules(ranks)) {
       for (const Turn turn :
            {Turn::backward_first, Turn::forward_first, Turn::alternate}) {
         for (const Stage stage : stage_rules) {
-          all.push_back({turn,
-                         stage,
-                         in_flight,
-                         weights.put_off,
-                         weights.fit,
-                         problem.limits});
+          for (const bool at_once : {false, true}) {
+            all.push_back({turn,
+                           stage,
+                           in_flight,
+                           weights.put_off,
+                           weights.fit,
+                           at_once,
+                           problem.limits});
+          }
         }
       }
     }

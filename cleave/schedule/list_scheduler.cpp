@@ -1,15 +1,8 @@
 #include "cleave/schedule/list_scheduler.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace cleave {
-namespace {
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
-}  // namespace
-
 ListScheduler::ListScheduler(RowsJudge& judge)
     : judge_(judge),
       problem_(judge.problem()),
@@ -44,18 +37,13 @@ std::optional<NumberedRows> ListScheduler::run(const ListRule& rule) {
   for (int rank = 0; rank < ranks_; ++rank) {
     choices[rank] = choose(rank);
   }
-  const auto starts = [&](int rank) {
-    return choices[rank].stage < 0 ? kNever : choices[rank].time;
-  };
   for (;;) {
-    int first = 0;
-    for (int rank = 1; rank < ranks_; ++rank) {
-      first = starts(rank) < starts(first) ? rank : first;
-    }
-    if (choices[first].stage < 0) {
+    const auto soonest = std::ranges::min_element(choices, {}, &Choice::time);
+    if (soonest->stage < 0) {
       break;
     }
-    const Choice choice = choices[first];
+    const Choice choice = *soonest;
+    const int first = static_cast<int>(soonest - choices.begin());
     now_ = choice.time;
     perform(choice, first);
     choices[first] = choose(first);
@@ -140,13 +128,8 @@ bool ListScheduler::is_better(const Choice& a,
         (rule_->turn == ListRule::Turn::alternate && last_forward_[rank] == 0);
     return (a.op == Op::forward) == forward;
   }
-  switch (rule_->stage) {
-    case ListRule::Stage::latest:
-      return a.stage > b.stage;
-    case ListRule::Stage::earliest:
-      return a.stage < b.stage;
-    default:
-      break;
+  if (rule_->stage == ListRule::Stage::latest) {
+    return a.stage > b.stage;
   }
   const std::vector<int>& done = a.op == Op::forward ? forwards_ : backwards_;
   return done[a.stage] < done[b.stage];
@@ -160,7 +143,7 @@ ListScheduler::Choice ListScheduler::choose(int rank) const {
     return {weight.stage, Op::weight, now};
   }
   Choice best;
-  Choice soonest{-1, Op::forward, kNever};
+  Choice soonest;
   bool lacks_room = false;
   const auto consider = [&](const Choice& choice) {
     if (choice.time <= now && is_better(choice, best, rank)) {
@@ -181,7 +164,8 @@ ListScheduler::Choice ListScheduler::choose(int rank) const {
   }
   if (best.stage >= 0) {
     best.time = now;
-    return best;
+    const Choice backward = first_backward(rank);
+    return is_in_the_way(best, backward) ? backward : best;
   }
   if (weight.stage < 0) {
     return soonest;
@@ -191,6 +175,20 @@ ListScheduler::Choice ListScheduler::choose(int rank) const {
     return {weight.stage, Op::weight, now};
   }
   return soonest;
+}
+
+// The rank's first backward, while it is still to come.
+ListScheduler::Choice ListScheduler::first_backward(int rank) const {
+  const int last = stages_of_[rank].back();
+  const bool done = backwards_[last] > 0;
+  return {last, Op::backward, done ? kNever : ready_backward(last)};
+}
+
+bool ListScheduler::is_in_the_way(const Choice& ready,
+                                  const Choice& backward) const {
+  const double time = problem_.costs.stages[ready.stage].forward.value;
+  return rule_->first_backward_at_once && ready.op == Op::forward &&
+         backward.time > ready.time && backward.time < ready.time + time;
 }
 
 ListScheduler::Choice ListScheduler::choose_weight(int rank) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -11,7 +12,7 @@ namespace cleave {
 // How a rank chooses when several things are ready.
 struct ListRule {
   enum class Turn { backward_first, forward_first, alternate };
-  enum class Stage { latest, earliest, oldest_microbatch };
+  enum class Stage { latest, oldest_microbatch };
 
   Turn turn = Turn::backward_first;
   Stage stage = Stage::latest;  // of those ready on a rank
@@ -21,6 +22,8 @@ struct ListRule {
   std::vector<int> put_off;
   // Weight gradients fill a wait if at least this share of their time fits.
   double fit = 0;
+  // A rank does no forward that its first backward would have to wait for.
+  bool first_backward_at_once = false;
   std::vector<Bytes> limits;  // by rank, as in SearchProblem
 };
 
@@ -40,10 +43,12 @@ class ListScheduler {
   std::optional<NumberedRows> run(const ListRule& rule);
 
  private:
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+
   struct Choice {
     int stage = -1;  // -1: none
     Op op = Op::forward;
-    double time = 0;  // when it can start
+    double time = kNever;  // when it can start
   };
 
   void reset(const ListRule& rule);
@@ -53,6 +58,8 @@ class ListScheduler {
   bool is_better(const Choice& a, const Choice& b, int rank) const;
   Choice choose(int rank) const;
   Choice choose_weight(int rank) const;
+  Choice first_backward(int rank) const;
+  bool is_in_the_way(const Choice& ready, const Choice& backward) const;
   void perform(const Choice& choice, int rank);
 
   RowsJudge& judge_;

@@ -134,9 +134,7 @@ PeriodTimer::Timed PeriodTimer::timed(int number) const {
   return result;
 }
 
-// Brings the actions into an order in which each stands behind its need. False:
-// there is none.
-bool PeriodTimer::arrange(const NumberedRows& rows) {
+void PeriodTimer::start_over(const NumberedRows& rows) {
   const int per_op = stages_ * microbatches_;
   std::ranges::fill(done_, 0);
   std::ranges::fill(waiting_, -1);
@@ -144,16 +142,21 @@ bool PeriodTimer::arrange(const NumberedRows& rows) {
   position_.assign(rows.size(), 0);
   runnable_.clear();
   order_.clear();
-  std::size_t total = 0;
   for (int rank = static_cast<int>(rows.size()) - 1; rank >= 0; --rank) {
     runnable_.push_back(rank);
-    total += rows[rank].size();
     for (const int number : rows[rank]) {
       if (number >= kWeight * per_op) {
         has_weight_[number - kWeight * per_op] = 1;
       }
     }
   }
+}
+
+// Brings the actions into an order in which each stands behind its need. False:
+// there is none.
+bool PeriodTimer::arrange(const NumberedRows& rows) {
+  start_over(rows);
+  const int per_op = stages_ * microbatches_;
   while (!runnable_.empty()) {
     const int rank = runnable_.back();
     runnable_.pop_back();
@@ -178,7 +181,10 @@ bool PeriodTimer::arrange(const NumberedRows& rows) {
       }
     }
   }
-  return order_.size() == total;
+  return std::ranges::equal(
+      position_, rows, {}, {}, [](const NumberedRow& row) {
+        return static_cast<int>(row.size());
+      });
 }
 
 // A step turns the times at which ranks start into those at which they end:
@@ -189,7 +195,8 @@ void PeriodTimer::follow_ways() {
     way_to_rank_[rank * ranks_ + rank] = 0;
   }
   for (const Timed& action : order_) {
-    double* const rank_way = &way_to_rank_[action.rank * ranks_];
+    double* const rank_way =
+        &way_to_rank_[static_cast<std::size_t>(action.rank) * ranks_];
     double* const own_way =
         &way_to_action_[static_cast<std::size_t>(action.number) * ranks_];
     const double* const need_way =

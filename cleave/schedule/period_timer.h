@@ -64,6 +64,7 @@ class PeriodTimer {
 
   int need_of(int number) const;
   Timed timed(int number) const;
+  void start_over(const NumberedRows& rows);
   bool arrange(const NumberedRows& rows);
   void follow_ways();
   double greatest_mean();

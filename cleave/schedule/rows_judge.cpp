@@ -31,6 +31,9 @@ RowsJudge::RowsJudge(const SearchProblem& problem, std::vector<char> splits)
   for (int stage = 0; stage < stages_; ++stage) {
     ranks_ = std::max(ranks_, problem.placement[stage].value + 1);
   }
+  // About what it takes: a pass per rank over all actions, and some more.
+  const std::int64_t actions = 3LL * stages_ * problem.microbatches;
+  effort_per_trial_ = 10'000 + actions * (8 + ranks_);
   // In the order of the numbers: by op, stage and microbatch.
   for (const Op op : {Op::forward, Op::backward, Op::weight}) {
     for (int stage = 0; stage < stages_; ++stage) {
@@ -59,12 +62,12 @@ bool RowsJudge::fits(const NumberedRow& row, int rank) const {
   return limit == 0 || peak(row) <= limit;
 }
 
+void RowsJudge::allow(std::int64_t effort, std::int64_t trials) {
+  effort_ = std::max(effort, trials * effort_per_trial_);
+}
+
 std::optional<Score> RowsJudge::judge(const NumberedRows& rows) {
-  // About what it takes: a pass per rank over all actions, and some more.
-  constexpr std::int64_t kPerAction = 8;
-  constexpr std::int64_t kAlways = 10'000;
-  effort_ -= kAlways;
-  std::int64_t actions = 0;
+  effort_ -= effort_per_trial_;
   std::int64_t most = 0;
   for (int rank = 0; rank < ranks_; ++rank) {
     const std::int64_t limit = problem_.limits[rank].value;
@@ -73,9 +76,7 @@ std::optional<Score> RowsJudge::judge(const NumberedRows& rows) {
       return std::nullopt;
     }
     most = std::max(most, kept);
-    actions += static_cast<std::int64_t>(rows[rank].size());
   }
-  effort_ -= actions * (kPerAction + ranks_);
   const std::optional<Seconds> period = timer_.period(rows);
   if (!period) {
     return std::nullopt;

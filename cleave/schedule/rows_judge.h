@@ -47,8 +47,9 @@ class RowsJudge {
 
   bool splits(int stage) const { return splits_[stage] != 0; }
 
-  // From here on so much may be judged before it is enough.
-  void allow(std::int64_t effort) { effort_ = effort; }
+  // From here on so much may be judged before it is enough, but at least
+  // `trials` times.
+  void allow(std::int64_t effort, std::int64_t trials);
 
   bool has_effort() const { return effort_ > 0; }
 
@@ -69,6 +70,7 @@ class RowsJudge {
   std::vector<char> splits_;          // by stage
   std::vector<std::int64_t> change_;  // by number: of the bytes kept
   std::int64_t effort_ = 0;
+  std::int64_t effort_per_trial_ = 0;
 };
 
 }  // namespace cleave

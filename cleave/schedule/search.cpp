@@ -1,7 +1,9 @@
 #include "cleave/schedule/search.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "cleave/error.h"
@@ -14,10 +16,12 @@ namespace cleave {
 namespace {
 
 // Counted as RowsJudge does.
-constexpr std::int64_t kEffortPerCandidate = 10'000'000;
-constexpr std::int64_t kEffortForTheBest = 80'000'000;
+constexpr std::int64_t kEffortForLists = 250'000'000;
+constexpr std::int64_t kEffortPerCandidate = 15'000'000;
+constexpr std::int64_t kEffortForTheBest = 100'000'000;
 constexpr std::int64_t kEffortForMemory = 20'000'000;
-constexpr std::size_t kMostCandidates = 4;
+constexpr std::int64_t kLeastTrials = 100;
+constexpr std::size_t kMostCandidates = 6;
 
 struct Found {
   Schedule schedule;
@@ -40,11 +44,13 @@ class Search {
     std::optional<ListRule> rule;  // that made the rows
   };
 
+  void offer_lists();
   void offer_registry();
+  static bool are_alike(const Candidate& a, const Candidate& b);
   void offer(Candidate candidate);
   std::optional<Candidate> make(const ListRule& rule);
   void climb(Candidate& candidate);
-  bool try_rule(Candidate& candidate, int& number, int change);
+  bool try_rule(Candidate& candidate, std::span<int> numbers, int change);
   void offer_thrifty(const Candidate& candidate, ScoredRows& best);
   NumberedRows with_all_weights(const NumberedRows& rows);
   Schedule to_schedule(const NumberedRows& rows);
@@ -59,13 +65,9 @@ class Search {
 
 std::optional<Found> Search::run() {
   offer_registry();
-  for (const ListRule& rule : list_rules(problem_)) {
-    if (std::optional<Candidate> made = make(rule)) {
-      offer(std::move(*made));
-    }
-  }
+  offer_lists();
   for (Candidate& candidate : candidates_) {
-    judge_.allow(kEffortPerCandidate);
+    judge_.allow(kEffortPerCandidate, kLeastTrials);
     climb(candidate);
     improver_.descend(candidate);
   }
@@ -77,15 +79,27 @@ std::optional<Found> Search::run() {
     return std::nullopt;
   }
   ScoredRows best = *shortest;
-  judge_.allow(kEffortForTheBest);
+  judge_.allow(kEffortForTheBest, kLeastTrials);
   improver_.shake(best);
   for (const Candidate& candidate : candidates_) {
     offer_thrifty(candidate, best);
   }
-  judge_.allow(kEffortForMemory);
+  judge_.allow(kEffortForMemory, 0);
   improver_.save_memory(best);
   merge_weights(best);
   return Found{to_schedule(best.rows), best.score};
+}
+
+// Where there is effort only for some of the rules, not just for the first.
+void Search::offer_lists() {
+  const std::vector<ListRule> rules = list_rules(problem_);
+  constexpr std::size_t kStride = 101;  // no factor in common with their number
+  judge_.allow(kEffortForLists, kLeastTrials);
+  for (std::size_t i = 0; i < rules.size() && judge_.has_effort(); ++i) {
+    if (auto made = make(rules[i * kStride % rules.size()])) {
+      offer(std::move(*made));
+    }
+  }
 }
 
 void Search::offer_registry() {
@@ -129,13 +143,28 @@ NumberedRows Search::with_all_weights(const NumberedRows& rows) {
   return result;
 }
 
+// Of candidates that are alike only one is worth improving.
+bool Search::are_alike(const Candidate& a, const Candidate& b) {
+  const auto kind = [](const Candidate& candidate) {
+    const ListRule rule = candidate.rule.value_or(ListRule{});
+    return std::tuple(candidate.rule.has_value(),
+                      rule.turn,
+                      rule.stage,
+                      rule.first_backward_at_once);
+  };
+  return kind(a) == kind(b);
+}
+
 // Keeps the rows where they are among the best.
 void Search::offer(Candidate candidate) {
-  const bool known = std::ranges::any_of(
+  const auto alike = std::ranges::find_if(
       candidates_,
-      [&](const Candidate& other) { return other.rows == candidate.rows; });
-  if (known) {
-    return;
+      [&](const Candidate& other) { return are_alike(other, candidate); });
+  if (alike != candidates_.end()) {
+    if (!is_better(candidate.score, alike->score)) {
+      return;
+    }
+    candidates_.erase(alike);
   }
   const auto place =
       std::ranges::find_if(candidates_, [&](const Candidate& other) {
@@ -157,7 +186,8 @@ std::optional<Search::Candidate> Search::make(const ListRule& rule) {
   return Candidate{{std::move(*rows), *score}, rule};
 }
 
-// Changes the candidate's rule, number by number, as long as that helps.
+// Changes the numbers of the candidate's rule, many and then few at a time, as
+// long as that helps.
 void Search::climb(Candidate& candidate) {
   if (!candidate.rule) {
     return;
@@ -166,30 +196,41 @@ void Search::climb(Candidate& candidate) {
     moved = false;
     for (auto* numbers :
          {&candidate.rule->in_flight, &candidate.rule->put_off}) {
-      for (int& number : *numbers) {
-        for (const int change : {-1, 1, -3, 3}) {
-          if (judge_.is_enough(candidate.score)) {
-            return;
+      for (std::size_t size = numbers->size(); size > 0; size /= 2) {
+        for (std::size_t at = 0; at + size <= numbers->size(); at += size) {
+          for (const int change : {-1, 1, -3, 3}) {
+            if (judge_.is_enough(candidate.score)) {
+              return;
+            }
+            const std::span part(numbers->data() + at, size);
+            moved = try_rule(candidate, part, change) || moved;
           }
-          moved = try_rule(candidate, number, change) || moved;
         }
       }
     }
   }
 }
 
-// Changes a number of the rule, and keeps the change where it makes the period
+// Changes numbers of the rule, and keeps the change where it makes the period
 // shorter.
-bool Search::try_rule(Candidate& candidate, int& number, int change) {
-  const int before = number;
-  number = std::max(before + change, 0);
-  std::optional<Candidate> made = make(*candidate.rule);
-  if (made && is_shorter(made->score, candidate.score)) {
-    candidate.rows = std::move(made->rows);
-    candidate.score = made->score;
-    return true;
+bool Search::try_rule(Candidate& candidate,
+                      std::span<int> numbers,
+                      int change) {
+  const std::vector<int> before(numbers.begin(), numbers.end());
+  for (int& number : numbers) {
+    // More than there are microbatches: no limit at all.
+    number =
+        number > problem_.microbatches ? number : std::max(number + change, 0);
   }
-  number = before;
+  if (!std::ranges::equal(numbers, before)) {
+    std::optional<Candidate> made = make(*candidate.rule);
+    if (made && is_shorter(made->score, candidate.score)) {
+      candidate.rows = std::move(made->rows);
+      candidate.score = made->score;
+      return true;
+    }
+  }
+  std::ranges::copy(before, numbers.begin());
   return false;
 }
 

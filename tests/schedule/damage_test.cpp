@@ -54,49 +54,56 @@ class Play {
  private:
   // False: it has to wait.
   bool step(const Action& action) {
-    const auto [op, m, stage] = action;
-    const StageId previous{stage.value - 1};
-    const StageId next{stage.value + 1};
     broken_ = broken_ || at_hand_.contains(action);
-    in_order(action);
-    switch (op) {
-      case Op::forward:
-        if (stage.value > 0) {
-          need(ranks_[previous] == ranks_[stage]
-                   ? Action{Op::forward, m, previous}
-                   : Action{Op::receive_forward, m, stage});
-        }
-        ++forwards_;
-        break;
-      case Op::backward:
-        need({Op::forward, m, stage});
-        if (next.value < schedule_.stages) {
-          need(ranks_[next] == ranks_[stage]
-                   ? Action{Op::backward, m, next}
-                   : Action{Op::receive_backward, m, stage});
-        }
-        ++backwards_;
-        break;
-      case Op::weight:
-        need({Op::backward, m, stage});
-        break;
-      case Op::send_forward:
-        need({Op::forward, m, stage});
-        mail_.insert({Op::receive_forward, m, next});
-        break;
-      case Op::send_backward:
-        need({Op::backward, m, stage});
-        mail_.insert({Op::receive_backward, m, previous});
-        break;
-      case Op::receive_forward:
-      case Op::receive_backward:
-        if (mail_.erase(action) == 0) {
-          return false;
-        }
-        break;
+    if (is_compute(action.op)) {
+      in_order(action);
+      compute(action);
+    } else if (!pass_message(action)) {
+      return false;
     }
     at_hand_.insert(action);
     return true;
+  }
+
+  void compute(const Action& action) {
+    const auto [op, m, stage] = action;
+    const StageId previous{stage.value - 1};
+    const StageId next{stage.value + 1};
+    if (op == Op::weight) {
+      need({Op::backward, m, stage});
+    } else if (op == Op::forward) {
+      if (stage.value > 0) {
+        need(ranks_[previous] == ranks_[stage]
+                 ? Action{Op::forward, m, previous}
+                 : Action{Op::receive_forward, m, stage});
+      }
+      ++forwards_;
+    } else {
+      need({Op::forward, m, stage});
+      if (next.value < schedule_.stages) {
+        need(ranks_[next] == ranks_[stage]
+                 ? Action{Op::backward, m, next}
+                 : Action{Op::receive_backward, m, stage});
+      }
+      ++backwards_;
+    }
+  }
+
+  // False: it is not there yet.
+  bool pass_message(const Action& action) {
+    const auto [op, m, stage] = action;
+    switch (op) {
+      case Op::send_forward:
+        need({Op::forward, m, stage});
+        mail_.insert({Op::receive_forward, m, StageId{stage.value + 1}});
+        return true;
+      case Op::send_backward:
+        need({Op::backward, m, stage});
+        mail_.insert({Op::receive_backward, m, StageId{stage.value - 1}});
+        return true;
+      default:
+        return mail_.erase(action) > 0;
+    }
   }
 
   // Compute of later microbatches must not have run, nor, where it sums the
@@ -110,8 +117,8 @@ class Play {
       const Action whole{Op::backward, later, stage};
       const bool summed = at_hand_.contains({Op::weight, later, stage}) ||
                           (at_hand_.contains(whole) && !splits(whole));
-      broken_ = broken_ || (sums && summed) ||
-                (is_compute(op) && at_hand_.contains({op, later, stage}));
+      broken_ =
+          broken_ || (sums && summed) || at_hand_.contains({op, later, stage});
     }
   }
 
