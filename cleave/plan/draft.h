@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "cleave/plan/basis.h"
 #include "cleave/plan/cut.h"
-#include "cleave/plan/plan.h"
 
 namespace cleave {
 
@@ -37,22 +37,15 @@ class Draft {
   using Cut = std::vector<int>;  // the first layer of every stage
 
   CutProblem cut_problem() const;
-  StagePlan stage_plan(int stage, const Cut& cut) const;
   int end_of(int stage, const Cut& cut) const;
   Plan plan_for(const Cut& cut) const;
   std::optional<Plan> fitting_plan(const Cut& cut) const;
 
-  Profile profile_;  // of one microbatch of the plan
-  PlanRequest request_;
+  PlanBasis basis_;
   std::string schedule_;
   std::vector<Rank> placement_;
   std::vector<DeviceSpec> devices_;  // of every stage
-  int microbatches_;
   CutProblem problem_;
 };
-
-// Fills in the step time, the bubble and the peaks, from the plan's own stages
-// and its schedule.
-void predict(Plan& plan, const Schedule& schedule);
 
 }  // namespace cleave

@@ -13,6 +13,7 @@
 #include "cleave/plan/cut.h"
 #include "cleave/plan/draft.h"
 #include "cleave/plan/plan_schedule.h"
+#include "cleave/plan/scatter.h"
 #include "cleave/schedule/registry.h"
 
 namespace cleave {
@@ -214,8 +215,12 @@ Plan with_found_schedule(Plan plan) {
 }
 
 // Searching takes time, so only the most promising drafts get it: for every
-// number of devices the best one.
-std::vector<Plan> searched(const std::vector<Plan>& plans) {
+// number of devices the best one. Where nobody asked for a number of stages,
+// the layers may also be scattered.
+std::vector<Plan> searched(const std::vector<Plan>& plans,
+                           const Profile& profile,
+                           const std::vector<DeviceSpec>& devices,
+                           const PlanRequest& request) {
   std::map<int, Plan> best;
   for (const Plan& plan : plans) {
     const auto [place, is_new] = best.try_emplace(rank_count(plan), plan);
@@ -226,6 +231,16 @@ std::vector<Plan> searched(const std::vector<Plan>& plans) {
   std::vector<Plan> found;
   for (const auto& [ranks, plan] : best) {
     found.push_back(with_found_schedule(plan));
+  }
+  if (request.stages == 0 && request.stages_per_device == 0) {
+    Plan& largest = found.back();
+    const int ranks = rank_count(largest);
+    const std::vector<DeviceSpec> used(devices.begin(),
+                                       devices.begin() + ranks);
+    const PlanBasis basis(profile, request, ranks);
+    if (auto other = scattered(basis, used, largest)) {
+      largest = *std::move(other);
+    }
   }
   return found;
 }
@@ -261,7 +276,7 @@ Plan make_plan(const Profile& profile,
     fail_no_fit(profile.model, drafts);
   }
   if (request.schedule == kAutoSchedule) {
-    plans = searched(plans);
+    plans = searched(plans, profile, devices, request);
   }
   const Seconds least = std::ranges::min(plans, {}, &Plan::step).step;
   return *std::ranges::find_if(plans, [&](const Plan& plan) {

@@ -5,28 +5,13 @@
 
 #include "cleave/error.h"
 #include "cleave/schedule/registry.h"
-#include "cleave/schedule/search.h"
 
 namespace cleave {
 namespace {
 
 Schedule found_schedule(const Plan& plan, int microbatches) {
-  SearchProblem problem{.placement = placement_of(plan),
-                        .microbatches = microbatches,
-                        .costs = costs_of(plan),
-                        .memory = {},
-                        .limits = std::vector<Bytes>(rank_count(plan))};
-  for (const StagePlan& stage : plan.stages) {
-    problem.memory.push_back({stage.activations, stage.kept_for_weights});
-  }
-  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
-    Bytes& limit = problem.limits[problem.placement[i].value];
-    if (plan.stages[i].memory.value > 0) {
-      limit = limit.value == 0 ? plan.stages[i].memory : limit;
-      limit = std::max(Bytes{1}, limit - plan.stages[i].fixed);
-    }
-  }
-  const std::optional<Schedule> found = search_schedule(problem);
+  const std::optional<Schedule> found =
+      search_schedule(search_problem_of(plan, microbatches));
   if (!found) {
     fail("no schedule of the plan's stages fits the memory of its devices",
          "Plan again, or give the devices more memory.");
@@ -68,6 +53,24 @@ ScheduleCosts costs_of(const Plan& plan) {
   costs.forward_message.pop_back();
   costs.backward_message = costs.forward_message;  // a gradient for every value
   return costs;
+}
+
+SearchProblem search_problem_of(const Plan& plan, int microbatches) {
+  SearchProblem problem{.placement = placement_of(plan),
+                        .microbatches = microbatches,
+                        .costs = costs_of(plan),
+                        .memory = {},
+                        .limits = std::vector<Bytes>(rank_count(plan))};
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    const StagePlan& stage = plan.stages[i];
+    problem.memory.push_back({stage.activations, stage.kept_for_weights});
+    Bytes& limit = problem.limits[problem.placement[i].value];
+    if (stage.memory.value > 0) {
+      limit = limit.value == 0 ? stage.memory : limit;
+      limit = std::max(Bytes{1}, limit - stage.fixed);
+    }
+  }
+  return problem;
 }
 
 Schedule schedule_of(const Plan& plan, int microbatches) {

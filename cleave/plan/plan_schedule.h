@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "cleave/plan/plan.h"
-#include "cleave/schedule/simulate.h"
+#include "cleave/schedule/search.h"
 
 // What a plan says about its schedule; nothing else derives it.
 namespace cleave {
@@ -16,6 +16,9 @@ int rank_count(const Plan& plan);
 // The plan's predicted times as the simulator takes them. A plan written by
 // hand may have none; its stages are then taken to be even.
 ScheduleCosts costs_of(const Plan& plan);
+
+// What a schedule for the plan is searched by.
+SearchProblem search_problem_of(const Plan& plan, int microbatches);
 
 // The compute actions of a step with so many microbatches: those of the
 // schedule the plan names or, for "auto", the best found for its times and

@@ -22,6 +22,9 @@ constexpr std::int64_t kEffortForTheBest = 100'000'000;
 constexpr std::int64_t kEffortForMemory = 20'000'000;
 constexpr std::int64_t kLeastTrials = 100;
 constexpr std::size_t kMostCandidates = 6;
+// Of rules, so that the first few are of every kind: it has no factor in common
+// with their number.
+constexpr std::size_t kRuleStride = 101;
 
 struct Found {
   Schedule schedule;
@@ -93,10 +96,9 @@ std::optional<Found> Search::run() {
 // Where there is effort only for some of the rules, not just for the first.
 void Search::offer_lists() {
   const std::vector<ListRule> rules = list_rules(problem_);
-  constexpr std::size_t kStride = 101;  // no factor in common with their number
   judge_.allow(kEffortForLists, kLeastTrials);
   for (std::size_t i = 0; i < rules.size() && judge_.has_effort(); ++i) {
-    if (auto made = make(rules[i * kStride % rules.size()])) {
+    if (auto made = make(rules[i * kRuleStride % rules.size()])) {
       offer(std::move(*made));
     }
   }
@@ -334,6 +336,23 @@ std::optional<Schedule> search_schedule(const SearchProblem& problem) {
     }
   }
   return best ? std::optional(std::move(best->schedule)) : std::nullopt;
+}
+
+std::optional<Seconds> rough_period(const SearchProblem& problem) {
+  constexpr std::size_t kRules = 8;
+  RowsJudge judge(problem, split_stages(problem, false));
+  judge.allow(kEffortForLists, kLeastTrials);
+  ListScheduler lists(judge);
+  const std::vector<ListRule> rules = list_rules(problem);
+  std::optional<Seconds> shortest;
+  for (std::size_t i = 0; i < std::min(kRules, rules.size()); ++i) {
+    const auto rows = lists.run(rules[i * kRuleStride % rules.size()]);
+    const auto score = rows ? judge.judge(*rows) : std::nullopt;
+    if (score && (!shortest || score->period < shortest->value)) {
+      shortest = Seconds{score->period};
+    }
+  }
+  return shortest;
 }
 
 Seconds least_period(const ScheduleCosts& costs,

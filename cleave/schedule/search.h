@@ -27,6 +27,10 @@ struct SearchProblem {
 // Error where the numbers of a problem do not fit together.
 std::optional<Schedule> search_schedule(const SearchProblem& problem);
 
+// About what search_schedule() would reach, in a small part of its time: good
+// enough to compare placements with. Nothing where it found none that fits.
+std::optional<Seconds> rough_period(const SearchProblem& problem);
+
 // No schedule can have a shorter period: the work of the busiest rank.
 Seconds least_period(const ScheduleCosts& costs,
                      const std::vector<Rank>& placement,

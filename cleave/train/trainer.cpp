@@ -31,6 +31,22 @@ Seconds median(std::vector<Seconds> durations) {
   return *middle;
 }
 
+// The device that the plan names for the rank; where the plan was made for
+// other devices, the one in its place.
+const Device& device_of(const Plan& plan, int rank, const Devices& devices) {
+  const auto is_known = [&](const StagePlan& stage) {
+    return std::ranges::find(devices, stage.device, &Device::name) !=
+           devices.end();
+  };
+  if (!std::ranges::all_of(plan.stages, is_known)) {
+    return devices[rank];
+  }
+  const std::vector<Rank> placement = placement_of(plan);
+  const auto stage =
+      std::ranges::find(placement, Rank{rank}) - placement.begin();
+  return *std::ranges::find(devices, plan.stages[stage].device, &Device::name);
+}
+
 }  // namespace
 
 std::int64_t planned_steps(std::int64_t samples,
@@ -54,7 +70,8 @@ Trainer::Trainer(const Model& model,
   }
   std::vector<std::future<void>> built;
   for (int rank = 0; rank < ranks; ++rank) {
-    ranks_.push_back(std::make_unique<RankThread>(devices[rank], hub_));
+    ranks_.push_back(
+        std::make_unique<RankThread>(device_of(plan, rank, devices), hub_));
     built.push_back(ranks_.back()->build([&, rank] {
       return std::make_unique<RankTrainer>(
           model, plan_, options_, hub_.connect({rank}));

@@ -1,0 +1,117 @@
+#include "cleave/plan/basis.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cleave/plan/picoseconds.h"
+#include "cleave/plan/plan_schedule.h"
+#include "cleave/schedule/simulate.h"
+#include "cleave/schedule/validate.h"
+
+namespace cleave {
+namespace {
+
+// The profile for microbatches of the plan's size. Where they differ by a
+// sample, a step takes the time of the mean, and memory must hold the largest.
+Profile rescaled(const Profile& profile, std::int64_t batch, int microbatches) {
+  const double profiled = static_cast<double>(profile.microbatch);
+  const double mean = static_cast<double>(batch) / microbatches;
+  const double largest = std::ceil(mean);
+  const auto grown = [&](Bytes bytes) {
+    const double value = static_cast<double>(bytes.value) * largest / profiled;
+    return Bytes{static_cast<std::int64_t>(std::ceil(value))};
+  };
+  Profile result = profile;
+  for (LayerCost& layer : result.layers) {
+    layer.forward = mean / profiled * layer.forward;
+    layer.backward = mean / profiled * layer.backward;
+    layer.weight = mean / profiled * layer.weight;
+    layer.activations = grown(layer.activations);
+    layer.kept_for_weights = grown(layer.kept_for_weights);
+    layer.crossing = grown(layer.crossing);
+  }
+  return result;
+}
+
+}  // namespace
+
+PlanBasis::PlanBasis(const Profile& measured,
+                     const PlanRequest& wanted,
+                     int devices)
+    : request(wanted),
+      microbatches(microbatches_for(devices, wanted)),
+      profile(rescaled(measured, wanted.batch, microbatches)) {}
+
+Seconds message_time(const LayerCost& layer, const PlanRequest& request) {
+  return request.message_latency +
+         Seconds{static_cast<double>(layer.crossing.value) /
+                 request.message_bandwidth};
+}
+
+Bytes working_of(const LayerCost& layer) {
+  return std::max(layer.activations + layer.crossing, layer.parameters);
+}
+
+StagePlan stage_of(const PlanBasis& basis,
+                   const DeviceSpec& device,
+                   int first,
+                   int end) {
+  StagePlan result{.device = device.name, .memory = device.memory};
+  Bytes working;
+  const std::vector<LayerCost>& layers = basis.profile.layers;
+  for (int i = first; i < end; ++i) {
+    const LayerCost& layer = layers[i];
+    result.layers.push_back(layer.name);
+    result.forward += layer.forward / device.speed;
+    result.backward += layer.backward / device.speed;
+    result.weight += layer.weight / device.speed;
+    result.update += layer.update / device.speed;
+    result.parameters += layer.parameters;
+    result.activations += layer.activations;
+    result.kept_for_weights += layer.kept_for_weights;
+    working = std::max(working, working_of(layer));
+  }
+  for (Seconds* time :
+       {&result.forward, &result.backward, &result.weight, &result.update}) {
+    *time = whole_picoseconds(*time);
+  }
+  if (end < std::ssize(layers)) {
+    result.message =
+        whole_picoseconds(message_time(layers[end - 1], basis.request));
+  }
+  result.fixed = (2 + basis.request.state_copies) * result.parameters + working;
+  return result;
+}
+
+void predict(Plan& plan, const Schedule& schedule) {
+  const ScheduleCosts costs = costs_of(plan);
+  plan.step = whole_picoseconds(period(schedule, costs));
+  const Timeline timeline = simulate(schedule, costs);
+  Seconds busy;
+  for (const Seconds of_rank : timeline.busy) {
+    busy += of_rank;
+  }
+  const auto ranks = static_cast<double>(timeline.busy.size());
+  plan.bubble =
+      plan.step.value > 0 ? std::max(0.0, 1 - busy / (ranks * plan.step)) : 0;
+  std::vector<StageBytes> kept;
+  for (const StagePlan& stage : plan.stages) {
+    kept.push_back({stage.activations, stage.kept_for_weights});
+  }
+  std::vector<Bytes> peaks = peak_bytes(schedule, kept);
+  const std::vector<Rank> ranks_of = placement_of(plan);
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    peaks[ranks_of[i].value] += plan.stages[i].fixed;
+  }
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    plan.stages[i].peak = peaks[ranks_of[i].value];
+  }
+}
+
+bool fits(const Plan& plan) {
+  return std::ranges::all_of(plan.stages, [](const StagePlan& stage) {
+    return stage.memory.value == 0 || stage.peak <= stage.memory;
+  });
+}
+
+}  // namespace cleave

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "cleave/plan/plan.h"
+#include "cleave/schedule/schedule.h"
+
+// What all ways to plan a model share. For the planner only.
+namespace cleave {
+
+// The request, and what the layers cost for one microbatch of it.
+struct PlanBasis {
+  PlanBasis(const Profile& measured, const PlanRequest& wanted, int devices);
+
+  PlanRequest request;
+  int microbatches;
+  Profile profile;
+};
+
+// How long a message behind this layer takes.
+Seconds message_time(const LayerCost& layer, const PlanRequest& request);
+
+// What a layer needs while it computes: backward, the gradients it makes (about
+// as much as it kept) and the one it was given (as much as crosses behind it);
+// weights, a gradient that is about to be added.
+Bytes working_of(const LayerCost& layer);
+
+// The layers from `first` to before `end` on this device.
+StagePlan stage_of(const PlanBasis& basis,
+                   const DeviceSpec& device,
+                   int first,
+                   int end);
+
+// Fills in the step time, the bubble and the peaks, from the plan's own stages
+// and its schedule.
+void predict(Plan& plan, const Schedule& schedule);
+
+// Whether every device's predicted peak is within its budget.
+bool fits(const Plan& plan);
+
+}  // namespace cleave
