@@ -40,6 +40,8 @@ RunFolder RunFolder::create(const fs::path& path, bool overwrite) {
                                run.plan(),
                                run.log(),
                                run.schedule(),
+                               run.trace(),
+                               run.timeline(),
                                run.stages(),
                                run.model()}) {
     fs::remove_all(file);

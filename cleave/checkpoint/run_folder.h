@@ -23,6 +23,8 @@ class RunFolder {
   std::filesystem::path plan() const { return path_ / "plan.json"; }
   std::filesystem::path log() const { return path_ / "log.jsonl"; }
   std::filesystem::path schedule() const { return path_ / "schedule.svg"; }
+  std::filesystem::path trace() const { return path_ / "trace.json"; }
+  std::filesystem::path timeline() const { return path_ / "timeline.html"; }
   std::filesystem::path stages() const { return path_ / "stages"; }
   std::filesystem::path model() const { return path_ / "model.safetensors"; }
 

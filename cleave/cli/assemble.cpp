@@ -133,7 +133,8 @@ FitOptions fit_options_of(const Config& config, const Dataset* test) {
           .steps = config.train.steps,
           .shuffle = config.data.shuffle,
           .test = test,
-          .evaluate_every = config.train.evaluate_every};
+          .evaluate_every = config.train.evaluate_every,
+          .traced = config.output.trace};
 }
 
 Plan plan_of(const Config& config,

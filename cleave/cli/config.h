@@ -92,6 +92,7 @@ struct TrainConfig {
 struct OutputConfig {
   std::string directory = "runs/default";
   bool overwrite = false;
+  std::int64_t trace = 0;
 
   bool operator==(const OutputConfig&) const = default;
 };

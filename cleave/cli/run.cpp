@@ -9,9 +9,12 @@
 #include "cleave/cli/show_plan.h"
 #include "cleave/cli/terminal.h"
 #include "cleave/error.h"
+#include "cleave/plan/plan_schedule.h"
 #include "cleave/report/console.h"
 #include "cleave/report/fan_out.h"
 #include "cleave/report/jsonl.h"
+#include "cleave/report/timeline_page.h"
+#include "cleave/report/trace.h"
 
 namespace cleave {
 
@@ -39,6 +42,39 @@ RunFolder open_run_folder(const Run& run) {
   return folder;
 }
 
+namespace {
+
+// The traced steps for Perfetto, and the last of them as a page.
+void save_timelines(const Run& run,
+                    const RunFolder& folder,
+                    const std::vector<StepTimeline>& timelines) {
+  if (timelines.empty()) {
+    return;
+  }
+  std::vector<std::string> devices(rank_count(run.plan));
+  const std::vector<Rank> placement = placement_of(run.plan);
+  for (std::size_t i = 0; i < placement.size(); ++i) {
+    devices[placement[i].value] = run.plan.stages[i].device;
+  }
+  std::vector<StepTrace> steps;
+  for (const StepTimeline& timeline : timelines) {
+    steps.push_back({timeline.step, timeline.measured, timeline.zero});
+  }
+  write_file_atomically(folder.trace(), trace_json(steps, devices));
+  const StepTimeline& last = timelines.back();
+  StepComparison page{.title = run.plan.model + ", " + run.plan.schedule +
+                               ", step " + std::to_string(last.step),
+                      .predicted = {},
+                      .measured = last.measured,
+                      .devices = devices};
+  if (run.plan.step.value > 0) {
+    page.predicted = plan_timeline(run.plan);
+  }
+  write_file_atomically(folder.timeline(), timeline_page(page));
+}
+
+}  // namespace
+
 FitResult train_run(const Run& run,
                     const RunFolder& folder,
                     Trainer& trainer,
@@ -56,6 +92,7 @@ FitResult train_run(const Run& run,
                .step = result.steps,
                .stages = trainer.stages()},
               folder.stages());
+  save_timelines(run, folder, result.timelines);
   return result;
 }
 

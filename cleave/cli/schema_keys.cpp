@@ -253,6 +253,11 @@ constexpr std::array kKeys{
     Key{"output.overwrite",
         slot<&Config::output, &OutputConfig::overwrite>,
         "replace an earlier run in that folder"},
+    Key{"output.trace",
+        slot<&Config::output, &OutputConfig::trace>,
+        "steps to trace, from the second on, into trace.json (for Perfetto) "
+        "and timeline.html; 0: none",
+        between(0, 1000)},
 };
 
 }  // namespace

@@ -7,22 +7,19 @@
 #include "cleave/schedule/passes.h"
 
 namespace cleave {
-namespace {
 
-Timeline timeline_of(const Plan& plan) {
+Timeline plan_timeline(const Plan& plan) {
   return simulate(with_messages(schedule_of(plan, plan.microbatches)),
                   costs_of(plan));
 }
 
-}  // namespace
-
 std::string plan_text(const Plan& plan) {
   return plan_table(plan, console_options().ascii) + "\n" +
-         draw_text(timeline_of(plan), console_width());
+         draw_text(plan_timeline(plan), console_width());
 }
 
 std::string plan_svg(const Plan& plan) {
-  return draw_svg(timeline_of(plan), plan.model + ", " + plan.schedule);
+  return draw_svg(plan_timeline(plan), plan.model + ", " + plan.schedule);
 }
 
 }  // namespace cleave

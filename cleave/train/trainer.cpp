@@ -1,6 +1,7 @@
 #include "cleave/train/trainer.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "cleave/data/order.h"
@@ -29,6 +30,35 @@ Seconds median(std::vector<Seconds> durations) {
   const auto middle = durations.begin() + std::ssize(durations) / 2;
   std::nth_element(durations.begin(), middle, durations.end());
   return *middle;
+}
+
+// From the ranks' spans, which are on the steady clock.
+StepTimeline timeline_of(const std::vector<StepResult>& results,
+                         std::int64_t step) {
+  StepTimeline found{.step = step};
+  Seconds first{std::numeric_limits<double>::infinity()};
+  Seconds last;
+  for (const StepResult& result : results) {
+    for (const Span& span : result.spans) {
+      if (is_compute(span.action.op)) {
+        first = std::min(first, span.start);
+        last = std::max(last, span.end);
+      }
+    }
+  }
+  found.zero = first;
+  found.measured.length = last - first;
+  for (const StepResult& result : results) {
+    std::vector<Span>& row = found.measured.rows.emplace_back(result.spans);
+    Seconds busy;
+    for (Span& span : row) {
+      span.start = span.start - first;
+      span.end = span.end - first;
+      busy += is_compute(span.action.op) ? span.end - span.start : Seconds{};
+    }
+    found.measured.busy.push_back(busy);
+  }
+  return found;
 }
 
 // The device that the plan names for the rank; where the plan was made for
@@ -135,8 +165,10 @@ std::shared_ptr<const Schedule> Trainer::schedule_for(int microbatches,
 }
 
 std::shared_ptr<const Pass> Trainer::make_pass(const Batch& batch,
-                                               bool training) {
+                                               bool training,
+                                               bool traced) {
   auto pass = std::make_shared<Pass>();
+  pass->traced = traced;
   pass->microbatches = split_batch(batch, plan_.microbatches);
   pass->schedule =
       schedule_for(static_cast<int>(pass->microbatches.size()), training);
@@ -147,9 +179,11 @@ std::shared_ptr<const Pass> Trainer::make_pass(const Batch& batch,
   return pass;
 }
 
-Trainer::Pending Trainer::start_step(const Batch& batch, std::int64_t epoch) {
+Trainer::Pending Trainer::start_step(const Batch& batch,
+                                     std::int64_t epoch,
+                                     bool traced) {
   ++steps_;
-  const std::shared_ptr<const Pass> pass = make_pass(batch, true);
+  const std::shared_ptr<const Pass> pass = make_pass(batch, true, traced);
   return {
       .results = ask_all<StepResult>(
           [pass](RankTrainer& trainer) { return trainer.train(*pass); }),
@@ -157,10 +191,11 @@ Trainer::Pending Trainer::start_step(const Batch& batch, std::int64_t epoch) {
       .count = pass->count,
       .step = steps_,
       .epoch = epoch,
+      .timeline = traced ? std::optional(StepTimeline{}) : std::nullopt,
   };
 }
 
-StepDone Trainer::finish_step(Pending pending) {
+StepDone Trainer::finish_step(Pending& pending) {
   const std::vector<StepResult> results = answers(std::move(pending.results));
   const Clock::time_point now = Clock::now();
   const std::chrono::duration<double> spent = now - last_finish_;
@@ -170,6 +205,9 @@ StepDone Trainer::finish_step(Pending pending) {
   for (const StepResult& result : results) {
     busy += result.busy;
     loss_sum += result.loss_sum;
+  }
+  if (pending.timeline) {
+    pending.timeline = timeline_of(results, pending.step);
   }
   const auto ranks = static_cast<double>(results.size());
   return {
@@ -187,7 +225,8 @@ StepDone Trainer::finish_step(Pending pending) {
 
 StepDone Trainer::step(const Batch& batch) {
   last_finish_ = Clock::now();
-  return finish_step(start_step(batch, 1));
+  Pending pending = start_step(batch, 1, /*traced=*/false);
+  return finish_step(pending);
 }
 
 // One call of fit(): where it stands, and what it has found so far.
@@ -251,8 +290,10 @@ class Trainer::Fit {
         {.seed = trainer_.options_.seed, .shuffle = options_.shuffle});
     const std::int64_t steps = std::min(order.steps(), total_ - result_.steps);
     for (std::int64_t i = 0; i < steps && !result_.interrupted; ++i) {
-      under_way_.push_back(
-          trainer_.start_step(data_.get(order.indices(i)), epoch + 1));
+      under_way_.push_back(trainer_.start_step(
+          data_.get(order.indices(i)),
+          epoch + 1,
+          is_traced(result_.steps + std::ssize(under_way_))));
       if (under_way_.size() == kStepsUnderWay) {
         finish_one();
       }
@@ -264,11 +305,20 @@ class Trainer::Fit {
   }
 
   void finish_one() {
-    const StepDone done = trainer_.finish_step(std::move(under_way_.front()));
+    Pending pending = std::move(under_way_.front());
     under_way_.pop_front();
+    const StepDone done = trainer_.finish_step(pending);
+    if (pending.timeline) {
+      result_.timelines.push_back(*std::move(pending.timeline));
+    }
     durations_.push_back(done.duration);
     ++result_.steps;
     events_.on(done);
+  }
+
+  // `before`: steps that were started before it.
+  bool is_traced(std::int64_t before) const {
+    return before >= 1 && before <= options_.traced;
   }
 
   bool is_judged_after(std::int64_t epoch) const {

@@ -21,6 +21,7 @@ struct FitOptions {
   bool shuffle = true;
   const Dataset* test = nullptr;    // judged before and after training,
   std::int64_t evaluate_every = 0;  // and every so many epochs; 0: not between
+  std::int64_t traced = 0;          // steps to trace, from the second one on
   // Once true, training ends after the steps under way. Null: never.
   const std::atomic<bool>* stop = nullptr;
 };
@@ -30,10 +31,19 @@ std::int64_t planned_steps(std::int64_t samples,
                            std::int64_t batch,
                            const FitOptions& options);
 
+// When every rank did what in a step, messages included, from the step's first
+// computation on.
+struct StepTimeline {
+  std::int64_t step = 0;
+  Timeline measured;
+  Seconds zero;  // when that was, on the steady clock
+};
+
 struct FitResult {
   std::int64_t steps = 0;
   bool interrupted = false;
-  Seconds median_step;  // zero when no step was taken
+  Seconds median_step;                  // zero when no step was taken
+  std::vector<StepTimeline> timelines;  // of the traced steps
 };
 
 struct Evaluation {
@@ -85,6 +95,7 @@ class Trainer {
     std::int64_t count = 0;
     std::int64_t step = 0;
     std::int64_t epoch = 0;
+    std::optional<StepTimeline> timeline;  // where the step is traced
   };
 
   template <class Result>
@@ -94,9 +105,11 @@ class Trainer {
   std::vector<Result> answers(std::vector<std::future<Result>> futures);
 
   std::shared_ptr<const Schedule> schedule_for(int microbatches, bool training);
-  std::shared_ptr<const Pass> make_pass(const Batch& batch, bool training);
-  Pending start_step(const Batch& batch, std::int64_t epoch);
-  StepDone finish_step(Pending pending);
+  std::shared_ptr<const Pass> make_pass(const Batch& batch,
+                                        bool training,
+                                        bool traced = false);
+  Pending start_step(const Batch& batch, std::int64_t epoch, bool traced);
+  StepDone finish_step(Pending& pending);
 
   Plan plan_;
   TrainerOptions options_;

@@ -49,7 +49,7 @@ Config unusual() {
                   42,
                   0,
                   "mse"};
-  config.output = {"runs/other", true};
+  config.output = {"runs/other", true, 3};
   return config;
 }
 
