@@ -41,11 +41,13 @@ constexpr auto kBadFiles = std::to_array<BadFile>({
     {"[output]\nepoch = 1",
      "run.toml:2: unknown key output.epoch. Did you mean train.epochs?"},
     {"[output]\nfoo = 1",
-     "run.toml:2: unknown key output.foo. [output] has directory and "
-     "overwrite."},
+     "run.toml:2: unknown key output.foo. [output] has directory, overwrite "
+     "and "
+     "trace."},
     {"[output.foo]\nbar = 1",
-     "run.toml:1: unknown key output.foo. [output] has directory and "
-     "overwrite."},
+     "run.toml:1: unknown key output.foo. [output] has directory, overwrite "
+     "and "
+     "trace."},
     {"[trian]\nbatch = 3",
      "run.toml:1: unknown section trian. Did you mean train?"},
     {"[optimization]\nlr = 3",
