@@ -20,5 +20,7 @@
 #include "cleave/report/fan_out.h"
 #include "cleave/report/jsonl.h"
 #include "cleave/report/plan_table.h"
+#include "cleave/report/timeline_page.h"
+#include "cleave/report/trace.h"
 #include "cleave/train/one_device.h"
 #include "cleave/train/trainer.h"

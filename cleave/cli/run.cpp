@@ -57,6 +57,7 @@ void save_timelines(const Run& run,
     devices[placement[i].value] = run.plan.stages[i].device;
   }
   std::vector<StepTrace> steps;
+  steps.reserve(timelines.size());
   for (const StepTimeline& timeline : timelines) {
     steps.push_back({timeline.step, timeline.measured, timeline.zero});
   }
@@ -87,7 +88,7 @@ FitResult train_run(const Run& run,
   FanOutSink events({&console, &log});
   FitOptions options = fit_options_of(run.config, run.data.test.get());
   options.stop = &interrupt_flag();
-  const FitResult result = trainer.fit(*run.data.train, options, events);
+  FitResult result = trainer.fit(*run.data.train, options, events);
   save_stages({.model = run.model.name(),
                .step = result.steps,
                .stages = trainer.stages()},

@@ -21,7 +21,7 @@ class BlockPool {
   BlockPool& operator=(const BlockPool&) = delete;
 
   // Smaller ones are for the system's own allocator, which is good at them.
-  static constexpr std::size_t kSmallest = 32 * 1024;
+  static constexpr std::size_t kSmallest = std::size_t{32} << 10U;
 
   // The size blocks for `bytes` have, at most an eighth more. Any block of
   // that size serves any request for it. REQUIRES: bytes >= kSmallest.
@@ -40,7 +40,7 @@ class BlockPool {
   void flush();
 
  private:
-  static constexpr std::size_t kClasses = 8 * 64;
+  static constexpr std::size_t kClasses = std::size_t{8} * 64;
 
   mutable std::mutex mutex_;  // guards all below
   std::array<std::vector<void*>, kClasses> blocks_;

@@ -14,7 +14,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t kBlockBytes = 256 * 1024;
+constexpr std::int64_t kBlockBytes = std::int64_t{256} << 10;
 
 // Calls visit(first, count) for the blocks of rows.
 template <class Visit>
@@ -108,7 +108,7 @@ at::Tensor cross_entropy_sum(at::Tensor scores, const at::Tensor& targets) {
   const at::Tensor room = is_held_by_nobody_else(scores)
                               ? scores.detach()
                               : at::empty_like(scores.detach());
-  return BlockedCrossEntropy::apply(scores, targets, room);
+  return BlockedCrossEntropy::apply(std::move(scores), targets, room);
 }
 
 }  // namespace cleave

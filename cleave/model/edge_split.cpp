@@ -57,49 +57,67 @@ EdgeSplit::EdgeSplit(Graph graph) : graph_(std::move(graph)) {
   find_branches();
 }
 
-void EdgeSplit::find_branches() {
+// What is known of the nodes while the graph is walked from its ends up.
+struct EdgeSplit::Walk {
   std::set<const Node*> on_path;  // leads to something B wants
+  // For nodes off the path: the parameters of Graph::later they lead to.
+  std::map<const Node*, std::set<size_t>> leads_to;
+  // Where branches begin, and to which parameters.
+  std::map<Node*, std::set<size_t>> found;
+};
+
+EdgeSplit::Walk EdgeSplit::ends() const {
+  Walk walk;
   for (const Edge& input : graph_.inputs) {
-    on_path.insert(input.function.get());
+    walk.on_path.insert(input.function.get());
   }
   for (const at::Tensor& parameter : graph_.at_once) {
-    on_path.insert(accumulator_of(parameter).function.get());
+    walk.on_path.insert(accumulator_of(parameter).function.get());
   }
-  // For nodes off the path: the parameters they lead to, by number.
-  std::map<const Node*, std::set<size_t>> leads_to;
   for (size_t i = 0; i < graph_.later.size(); ++i) {
-    leads_to[accumulator_of(graph_.later[i]).function.get()] = {i};
+    walk.leads_to[accumulator_of(graph_.later[i]).function.get()] = {i};
   }
+  return walk;
+}
+
+void EdgeSplit::visit(Node* node, bool is_root, Walk& walk) {
+  std::set<size_t> below;
+  for (const Edge& next : node->next_edges()) {
+    if (walk.on_path.contains(next.function.get())) {
+      walk.on_path.insert(node);
+    } else if (const auto known = walk.leads_to.find(next.function.get());
+               known != walk.leads_to.end()) {
+      below.insert(known->second.begin(), known->second.end());
+    }
+  }
+  if (below.empty()) {
+    return;
+  }
+  const bool on_path = walk.on_path.contains(node);
+  if (!on_path) {
+    walk.leads_to[node].insert(below.begin(), below.end());
+  }
+  if (on_path || is_root) {
+    walk.found[node] = below;
+  }
+}
+
+void EdgeSplit::find_branches() {
+  Walk walk = ends();
   std::set<const Node*> roots;
   for (const Edge& root : graph_.roots) {
     roots.insert(root.function.get());
   }
-  std::map<Node*, std::set<size_t>> found;
-  std::vector<int> places(graph_.later.size(), 0);
   for (Node* node : nodes_below(graph_.roots)) {
-    std::set<size_t> below;
-    for (const Edge& next : node->next_edges()) {
-      if (on_path.contains(next.function.get())) {
-        on_path.insert(node);
-      } else if (const auto known = leads_to.find(next.function.get());
-                 known != leads_to.end()) {
-        below.insert(known->second.begin(), known->second.end());
-      }
-    }
-    if (below.empty()) {
-      continue;
-    }
-    if (!on_path.contains(node)) {
-      leads_to[node].insert(below.begin(), below.end());
-    }
-    if (on_path.contains(node) || roots.contains(node)) {
-      found[node] = below;
-      for (const size_t parameter : below) {
-        ++places[parameter];
-      }
+    visit(node, roots.contains(node), walk);
+  }
+  std::vector<int> places(graph_.later.size(), 0);
+  for (const auto& [node, below] : walk.found) {
+    for (const size_t parameter : below) {
+      ++places[parameter];
     }
   }
-  for (const auto& [node, below] : found) {
+  for (const auto& [node, below] : walk.found) {
     Branch branch{.node = node};
     for (const size_t parameter : below) {
       if (places[parameter] == 1) {
@@ -112,7 +130,6 @@ void EdgeSplit::find_branches() {
   }
   for (size_t i = 0; i < graph_.later.size(); ++i) {
     if (places[i] != 1) {
-      not_split_.push_back(graph_.later[i]);
       graph_.at_once.push_back(graph_.later[i]);
     }
   }

@@ -23,11 +23,9 @@ class EdgeSplit {
     Values later;                       // those whose gradients W adds up
   };
 
+  // Parameters of Graph::later to which the paths branch off at several places
+  // get their gradients at once: their sums would change.
   explicit EdgeSplit(Graph graph);
-
-  // The ones of Graph::later whose gradients cannot be split off: the paths
-  // leave at several places, and sums would change.
-  const Values& not_split() const { return not_split_; }
 
   // B: the gradients of the inputs. Keeps the graph for W.
   torch::autograd::variable_list backward_inputs(
@@ -46,10 +44,13 @@ class EdgeSplit {
     torch::autograd::variable_list gradients;  // that reached it, per input
   };
 
+  struct Walk;
+
+  Walk ends() const;
+  static void visit(Node* node, bool is_root, Walk& walk);
   void find_branches();
 
   Graph graph_;
-  Values not_split_;
   std::vector<Branch> branches_;
 };
 

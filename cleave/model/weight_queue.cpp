@@ -30,7 +30,7 @@ const void* key_of(const at::Tensor& parameter) {
 
 }  // namespace
 
-void accumulate_gradient(at::Tensor parameter, at::Tensor gradient) {
+void accumulate_gradient(const at::Tensor& parameter, at::Tensor gradient) {
   const torch::NoGradGuard no_grad;
   at::Tensor& sum = parameter.mutable_grad();
   if (sum.defined()) {

@@ -16,7 +16,7 @@ namespace cleave {
 
 // Adds a gradient to what the parameter has, as autograd would: the first one
 // is taken over, later ones are added in place.
-void accumulate_gradient(at::Tensor parameter, at::Tensor gradient);
+void accumulate_gradient(const at::Tensor& parameter, at::Tensor gradient);
 
 // The parameters of a stage whose gradients cannot wait for W.
 class AtOnce {

@@ -229,6 +229,7 @@ std::vector<Plan> searched(const std::vector<Plan>& plans,
     }
   }
   std::vector<Plan> found;
+  found.reserve(best.size());
   for (const auto& [ranks, plan] : best) {
     found.push_back(with_found_schedule(plan));
   }

@@ -170,7 +170,10 @@ class Scatter {
     return assignment;
   }
 
-  double share() { return static_cast<double>(random_()) / random_.max(); }
+  double share() {
+    return static_cast<double>(random_()) /
+           static_cast<double>(std::mt19937::max());
+  }
 
   const PlanBasis& basis_;
   const std::vector<DeviceSpec>& devices_;

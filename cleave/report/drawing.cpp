@@ -89,8 +89,7 @@ std::vector<StageId> stages_of(const std::vector<Span>& row) {
     }
   }
   std::ranges::sort(stages);
-  const auto repeated = std::ranges::unique(stages);
-  stages.erase(repeated.begin(), repeated.end());
+  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
   return stages;
 }
 

@@ -10,9 +10,12 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "cleave/atomic_file.h"
 
 namespace cleave {
 namespace {
@@ -265,6 +268,24 @@ TEST_F(Program, an_interrupted_run_keeps_what_it_has) {
   EXPECT_EQ(WEXITSTATUS(status), 1) << output;
   EXPECT_NE(output.find("interrupted after step"), std::string::npos) << output;
   EXPECT_EQ(cleave("merge " + path("run")).code, 0);
+}
+
+TEST_F(Program, a_traced_run_leaves_a_trace_and_a_page) {
+  const Outcome outcome =
+      cleave("train " + small_config("trace = 2\n") + " --train.steps 4");
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  const nlohmann::json trace =
+      nlohmann::json::parse(read_file(path("run") + "/trace.json"));
+  std::set<int> steps;
+  for (const nlohmann::json& event : trace.at("traceEvents")) {
+    if (event.value("cat", "") == "compute") {
+      steps.insert(event.at("args").at("step").get<int>());
+    }
+  }
+  EXPECT_EQ(steps, (std::set<int>{2, 3}));
+  const std::string page = read_file(path("run") + "/timeline.html");
+  EXPECT_LT(page.find("predicted"), page.find("measured"));
+  EXPECT_NE(page.find("</html>"), std::string::npos);
 }
 
 TEST_F(Program, quickstart_walks_the_eight_steps) {

@@ -125,5 +125,26 @@ TEST(Failure, a_plan_for_another_model_is_refused) {
       Error);
 }
 
+TEST(Failure, a_device_that_outgrows_its_budget_is_named_with_the_layer) {
+  Model model("wide");
+  model.add<torch::nn::Linear>("a", 64, 64);
+  model.add<torch::nn::Linear>("b", 64, 4096);
+  model.add<torch::nn::Linear>("c", 4096, 2);
+  Devices devices = test_devices(2);
+  devices[1].memory = {5'000'000};  // the weights of b and c are 1.1 MB
+  Trainer trainer(
+      model,
+      plan_of(model, {1, 2}, "1f1b", 2, 256),
+      devices,
+      {.loss = mean_squared_error, .optimizer = Sgd{.momentum = 0}});
+  const std::string problem =
+      problem_of(trainer, {torch::randn({512, 64}), torch::randn({512, 2})});
+  EXPECT_EQ(problem.find("stage 1, microbatch "), 0) << problem;
+  EXPECT_NE(problem.find("layer 'b'"), std::string::npos) << problem;
+  EXPECT_NE(problem.find("device 'cpu:1' has a budget of 4.77 MiB, holds "),
+            std::string::npos)
+      << problem;
+}
+
 }  // namespace
 }  // namespace cleave
