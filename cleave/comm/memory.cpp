@@ -89,10 +89,6 @@ void* DeviceMemory::take_block(std::size_t size) {
   return c10::alloc_cpu(size);
 }
 
-void DeviceMemory::give_block(void* block, std::size_t size) {
-  pool_.give(block, size);
-}
-
 void* DeviceMemory::allocate(std::size_t bytes,
                              const std::shared_ptr<DeviceMemory>& memory) {
   const std::size_t total = bytes + sizeof(BlockHeader);
@@ -123,7 +119,7 @@ void DeviceMemory::free(void* data) {
   }
   header->~BlockHeader();
   if (pooled > 0) {
-    memory->give_block(header, pooled);
+    memory->pool_.give(header, pooled);
   } else {
     c10::free_cpu(header);
   }

@@ -21,8 +21,9 @@ class DeviceMemory {
   Bytes live() const { return {live_.load(std::memory_order_relaxed)}; }
   Bytes peak() const { return {peak_.load(std::memory_order_relaxed)}; }
 
-  // Freed, but not given back to the system: at most a quarter of the peak and
-  // what lives together exceed the peak.
+  // Freed, and kept for the next tensor of its size. When a new block is needed
+  // while this and what lives exceed the peak by a quarter, it all goes back to
+  // the system.
   Bytes kept() const { return pool_.kept(); }
 
   // Lets peak() start again from what lives now.
@@ -39,7 +40,6 @@ class DeviceMemory {
  private:
   void claim(std::size_t bytes);
   void* take_block(std::size_t size);
-  void give_block(void* block, std::size_t size);
 
   std::string device_;
   Bytes budget_;

@@ -5,19 +5,32 @@
 
 #include "cleave/plan/plan_schedule.h"
 #include "cleave/schedule/registry.h"
-#include "cleave/schedule/validate.h"
 
 namespace cleave {
 namespace {
 
-// The most microbatches of which every stage keeps something.
+// Of moving cuts: actions timed, in all.
+constexpr int kEffort = 100'000;
+
+// The most microbatches of which every stage keeps something: from F to W, or
+// to B in a stage that has no W.
 std::vector<int> most_kept(const Schedule& schedule) {
-  std::vector<int> most;
-  for (int stage = 0; stage < schedule.stages; ++stage) {
-    std::vector<StageBytes> units(schedule.stages);
-    units[stage] = {{1}, {1}};
-    const std::vector<Bytes> kept = peak_bytes(schedule, units);
-    most.push_back(static_cast<int>(std::ranges::max(kept).value));
+  std::vector<Op> ends(schedule.stages, Op::backward);
+  for (const Row& row : schedule.rows) {
+    for (const Action& action : row) {
+      if (action.op == Op::weight) {
+        ends[action.stage.value] = Op::weight;
+      }
+    }
+  }
+  std::vector<int> now(schedule.stages, 0);
+  std::vector<int> most(schedule.stages, 0);
+  for (const Row& row : schedule.rows) {
+    for (const auto& [op, microbatch, stage] : row) {
+      int& kept = now[stage.value];
+      kept += op == Op::forward ? 1 : op == ends[stage.value] ? -1 : 0;
+      most[stage.value] = std::max(most[stage.value], kept);
+    }
   }
   return most;
 }
@@ -92,7 +105,7 @@ std::optional<Plan> Draft::fitting_plan(const Cut& cut) const {
   return fits(plan) ? std::optional(std::move(plan)) : std::nullopt;
 }
 
-std::optional<Plan> Draft::best_plan() const {
+std::optional<Plan> Draft::best_plan(bool moves_cuts) const {
   CutProblem start = problem_;
   const bool shares_devices = stages() > std::ranges::max(placement_).value + 1;
   if (shares_devices) {
@@ -105,14 +118,16 @@ std::optional<Plan> Draft::best_plan() const {
     return std::nullopt;
   }
   std::optional<Plan> best = fitting_plan(*cut);
-  for (bool better = true; better;) {
+  int trials =
+      moves_cuts || !best ? kEffort / (stages() * basis_.microbatches) : 0;
+  for (bool better = true; better && trials > 0;) {
     better = false;
     for (int stage = 1; stage < stages(); ++stage) {
       for (const int by : {-1, 1, -2, 2, -4, 4}) {
         Cut moved = *cut;
         moved[stage] += by;
         if (moved[stage] <= moved[stage - 1] ||
-            moved[stage] >= end_of(stage, moved)) {
+            moved[stage] >= end_of(stage, moved) || trials-- <= 0) {
           continue;
         }
         std::optional<Plan> plan = fitting_plan(moved);

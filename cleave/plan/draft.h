@@ -24,9 +24,10 @@ class Draft {
   int stages() const { return static_cast<int>(placement_.size()); }
 
   // The best cut found, and what it is predicted to cost; nothing when none
-  // fits the memory. One stage per device: the exact best cut first, then moves
-  // of single cuts while the predicted step gets shorter.
-  std::optional<Plan> best_plan() const;
+  // fits the memory. First the cut whose slowest stage is fastest; then, if
+  // asked for or where that does not fit, moves of single cuts while the
+  // predicted step gets shorter, as far as the effort goes.
+  std::optional<Plan> best_plan(bool moves_cuts) const;
 
   // The least budget with which one stage per device fits.
   Bytes smallest_budget() const { return cleave::smallest_budget(problem_); }

@@ -207,20 +207,39 @@ std::vector<Draft> drafts_for(const Profile& profile,
   return drafts;
 }
 
-// The plan with the schedule that a search finds for it.
-Plan with_found_schedule(Plan plan) {
-  plan.schedule = kAutoSchedule;
-  predict(plan, schedule_of(plan, plan.microbatches));
-  return plan;
+// By rising number of devices. Moving cuts takes time, so only the drafts that
+// are fastest without get it.
+std::vector<Plan> improved_plans(const std::vector<Draft>& drafts) {
+  constexpr std::size_t kMost = 6;
+  std::vector<std::optional<Plan>> plans;
+  std::vector<Seconds> steps;
+  for (const Draft& draft : drafts) {
+    plans.push_back(draft.best_plan(/*moves_cuts=*/false));
+    if (plans.back()) {
+      steps.push_back(plans.back()->step);
+    }
+  }
+  std::vector<Plan> found;
+  if (steps.empty()) {
+    return found;
+  }
+  std::ranges::sort(steps);
+  const Seconds slowest = steps[std::min(kMost, steps.size()) - 1];
+  for (std::size_t i = 0; i < drafts.size(); ++i) {
+    if (plans[i] && plans[i]->step <= slowest) {
+      plans[i] = drafts[i].best_plan(/*moves_cuts=*/true);
+    }
+    if (plans[i]) {
+      found.push_back(*std::move(plans[i]));
+    }
+  }
+  return found;
 }
 
-// Searching takes time, so only the most promising drafts get it: for every
-// number of devices the best one. Where nobody asked for a number of stages,
-// the layers may also be scattered.
-std::vector<Plan> searched(const std::vector<Plan>& plans,
-                           const Profile& profile,
-                           const std::vector<DeviceSpec>& devices,
-                           const PlanRequest& request) {
+// For every number of devices the best plan, as far as it is among the fastest
+// or uses most devices: searching for a schedule takes time.
+std::vector<Plan> most_promising(const std::vector<Plan>& plans) {
+  constexpr std::size_t kMost = 3;
   std::map<int, Plan> best;
   for (const Plan& plan : plans) {
     const auto [place, is_new] = best.try_emplace(rank_count(plan), plan);
@@ -228,10 +247,34 @@ std::vector<Plan> searched(const std::vector<Plan>& plans,
       place->second = plan;
     }
   }
-  std::vector<Plan> found;
-  found.reserve(best.size());
+  std::vector<Seconds> steps;
   for (const auto& [ranks, plan] : best) {
-    found.push_back(with_found_schedule(plan));
+    steps.push_back(plan.step);
+  }
+  std::ranges::sort(steps);
+  const Seconds slowest = steps[std::min(kMost, steps.size()) - 1];
+  const int most = best.rbegin()->first;
+  std::erase_if(best, [&](const auto& entry) {
+    return entry.second.step > slowest && entry.first != most;
+  });
+  std::vector<Plan> found;
+  for (auto& [ranks, plan] : best) {
+    found.push_back(std::move(plan));
+  }
+  return found;
+}
+
+// The most promising plans, with schedules searched for them. Where nobody
+// asked for a number of stages, the layers of the one with most devices may
+// also be scattered.
+std::vector<Plan> searched(const std::vector<Plan>& plans,
+                           const Profile& profile,
+                           const std::vector<DeviceSpec>& devices,
+                           const PlanRequest& request) {
+  std::vector<Plan> found = most_promising(plans);
+  for (Plan& plan : found) {
+    plan.schedule = kAutoSchedule;
+    predict(plan, schedule_of(plan, plan.microbatches));
   }
   if (request.stages == 0 && request.stages_per_device == 0) {
     Plan& largest = found.back();
@@ -267,12 +310,7 @@ Plan make_plan(const Profile& profile,
          "Ask for a multiple of its stages per device, or leave one of them "
          "to the planner.");
   }
-  std::vector<Plan> plans;  // by rising number of devices
-  for (const Draft& draft : drafts) {
-    if (auto plan = draft.best_plan()) {
-      plans.push_back(*std::move(plan));
-    }
-  }
+  std::vector<Plan> plans = improved_plans(drafts);
   if (plans.empty()) {
     fail_no_fit(profile.model, drafts);
   }
