@@ -100,7 +100,7 @@ struct BlockedCrossEntropy : torch::autograd::Function<BlockedCrossEntropy> {
 
 }  // namespace
 
-// NOLINTNEXTLINE: by value, so that scores moved in are seen to be nobody else's.
+// NOLINTNEXTLINE: by value, to see whether anybody else holds the scores.
 at::Tensor cross_entropy_sum(at::Tensor scores, const at::Tensor& targets) {
   if (!at::GradMode::is_enabled() || !scores.requires_grad()) {
     return at::cross_entropy_loss(
