@@ -21,7 +21,7 @@ constexpr int kSplitBits = 3;
 
 // The place of a size among all block sizes.
 std::size_t class_of(std::size_t size) {
-  const int power = std::bit_width(size) - 1;
+  const auto power = static_cast<int>(std::bit_width(size)) - 1;
   const std::size_t part = (size >> (power - kSplitBits)) & 7U;
   return (static_cast<std::size_t>(power) << kSplitBits) + part;
 }
@@ -30,7 +30,7 @@ std::size_t class_of(std::size_t size) {
 
 std::size_t BlockPool::block_size(std::size_t bytes) {
   assert(bytes >= kSmallest);
-  const int power = std::bit_width(bytes) - 1;
+  const auto power = static_cast<int>(std::bit_width(bytes)) - 1;
   const std::size_t grain = std::size_t{1} << (power - kSplitBits);
   return (bytes + grain - 1) & ~(grain - 1);
 }

@@ -248,6 +248,7 @@ std::vector<Plan> most_promising(const std::vector<Plan>& plans) {
     }
   }
   std::vector<Seconds> steps;
+  steps.reserve(best.size());
   for (const auto& [ranks, plan] : best) {
     steps.push_back(plan.step);
   }
@@ -258,6 +259,7 @@ std::vector<Plan> most_promising(const std::vector<Plan>& plans) {
     return entry.second.step > slowest && entry.first != most;
   });
   std::vector<Plan> found;
+  found.reserve(best.size());
   for (auto& [ranks, plan] : best) {
     found.push_back(std::move(plan));
   }
