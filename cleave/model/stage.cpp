@@ -182,7 +182,7 @@ void Stage::learn_who_can_wait(WeightQueue& queue) {
 void Stage::weights(Microbatch microbatch) {
   const auto open = open_.find(microbatch);
   if (open == open_.end()) {
-    return;  // nothing in the stage wants a gradient
+    return;
   }
   open->second.queue.run();
   if (open->second.others) {

@@ -23,7 +23,8 @@ struct Goal {
 };
 
 // One consecutive run of layers during training. Keeps what backward needs of
-// every microbatch between its forward and its backward, and nothing longer.
+// every microbatch between its forward and its backward, what the weights need
+// until they have their gradients, and nothing longer.
 // Gradients add up in the parameters, in the order autograd would add them in
 // the unsplit network: exactness rests on that. Not thread-safe: one executor
 // owns it.
@@ -53,8 +54,8 @@ class Stage {
   // of weights are left open until weights() where they can wait.
   Values backward(Microbatch microbatch, const Values& gradients);
 
-  // W: the weight gradients that backward left open.
-  // REQUIRES: a split step, and backward() ran for the microbatch.
+  // W: the weight gradients that backward left open, if any: in a step that is
+  // not split there are none. REQUIRES: backward() ran for the microbatch.
   void weights(Microbatch microbatch);
 
   // The loss forward found for this microbatch.

@@ -5,10 +5,7 @@
 #include <torch/utils.h>
 
 #include <map>
-#include <memory>
 #include <utility>
-
-#include "cleave/model/intercept.h"
 
 namespace cleave {
 namespace {
@@ -89,16 +86,10 @@ void WeightQueue::run() {
   entries_.clear();
 }
 
-class SplittingForward::State {
-  Intercept intercept_;
-};
-
 SplittingForward::SplittingForward() {
   install_split_operations();
-  state_ = std::make_unique<State>();
+  intercept_.emplace();
 }
-
-SplittingForward::~SplittingForward() = default;
 
 SplittingBackward::SplittingBackward(WeightQueue& queue,
                                      const AtOnce& at_once) {

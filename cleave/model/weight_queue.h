@@ -3,10 +3,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
-#include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
+#include "cleave/model/intercept.h"
 #include "cleave/model/layer.h"
 
 // Splitting backward in two: while B runs, operations that know how (linear,
@@ -58,13 +59,9 @@ class WeightQueue {
 class SplittingForward {
  public:
   SplittingForward();
-  ~SplittingForward();
-  SplittingForward(const SplittingForward&) = delete;
-  SplittingForward& operator=(const SplittingForward&) = delete;
 
  private:
-  class State;
-  std::unique_ptr<State> state_;
+  std::optional<Intercept> intercept_;
 };
 
 // While it lives, a backward on this thread queues what can wait; without one,

@@ -10,7 +10,7 @@ namespace cleave {
 namespace {
 
 // Of moving cuts: actions timed, in all.
-constexpr int kEffort = 100'000;
+constexpr int kMoveEffort = 100'000;
 
 // The most microbatches of which every stage keeps something: from F to W, or
 // to B in a stage that has no W.
@@ -119,7 +119,7 @@ std::optional<Plan> Draft::best_plan(bool moves_cuts) const {
   }
   std::optional<Plan> best = fitting_plan(*cut);
   int trials =
-      moves_cuts || !best ? kEffort / (stages() * basis_.microbatches) : 0;
+      moves_cuts || !best ? kMoveEffort / (stages() * basis_.microbatches) : 0;
   for (bool better = true; better && trials > 0;) {
     better = false;
     for (int stage = 1; stage < stages(); ++stage) {

@@ -207,6 +207,12 @@ std::vector<Draft> drafts_for(const Profile& profile,
   return drafts;
 }
 
+// What the slowest of the `most` fastest takes. REQUIRES: there are some.
+Seconds slowest_of_the_fastest(std::vector<Seconds> steps, std::size_t most) {
+  std::ranges::sort(steps);
+  return steps[std::min(most, steps.size()) - 1];
+}
+
 // By rising number of devices. Moving cuts takes time, so only the drafts that
 // are fastest without get it.
 std::vector<Plan> improved_plans(const std::vector<Draft>& drafts) {
@@ -223,8 +229,7 @@ std::vector<Plan> improved_plans(const std::vector<Draft>& drafts) {
   if (steps.empty()) {
     return found;
   }
-  std::ranges::sort(steps);
-  const Seconds slowest = steps[std::min(kMost, steps.size()) - 1];
+  const Seconds slowest = slowest_of_the_fastest(std::move(steps), kMost);
   for (std::size_t i = 0; i < drafts.size(); ++i) {
     if (plans[i] && plans[i]->step <= slowest) {
       plans[i] = drafts[i].best_plan(/*moves_cuts=*/true);
@@ -252,8 +257,7 @@ std::vector<Plan> most_promising(const std::vector<Plan>& plans) {
   for (const auto& [ranks, plan] : best) {
     steps.push_back(plan.step);
   }
-  std::ranges::sort(steps);
-  const Seconds slowest = steps[std::min(kMost, steps.size()) - 1];
+  const Seconds slowest = slowest_of_the_fastest(std::move(steps), kMost);
   const int most = best.rbegin()->first;
   std::erase_if(best, [&](const auto& entry) {
     return entry.second.step > slowest && entry.first != most;

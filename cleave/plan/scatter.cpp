@@ -20,7 +20,8 @@ struct Piece {
 };
 
 constexpr std::size_t kMostPieces = 64;
-constexpr std::int64_t kEffort = 400'000;  // actions scheduled roughly, in all
+constexpr std::int64_t kScatterEffort =
+    400'000;  // actions scheduled roughly, in all
 constexpr int kMostMoves = 3000;
 constexpr double kStartHeat = 0.02;  // a worse period by this share may pass
 
@@ -87,7 +88,7 @@ class Scatter {
 
   Assignment improve(Assignment current) {
     const int moves = static_cast<int>(std::clamp<std::int64_t>(
-        kEffort /
+        kScatterEffort /
             static_cast<std::int64_t>(pieces_.size() * basis_.microbatches),
         200,
         kMostMoves));

@@ -164,20 +164,16 @@ TEST_P(Exactness, every_loss_and_weight_has_the_bits_of_one_device) {
   const int devices = devices_of(GetParam(), model);
   for (const std::vector<int>& sizes :
        cuts_of(model.size(), devices * way.stages_per_device)) {
-    Trainer trainer(model,
+    expect_same_run(model,
                     plan_of(model,
                             sizes,
                             way.schedule,
                             kMicrobatches,
                             kBatch,
                             way.stages_per_device),
-                    test_devices(devices),
-                    options);
-    for (int step = 0; step < kSteps; ++step) {
-      ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step])
-          << "step " << step << ", " << testing::PrintToString(sizes);
-    }
-    expect_same_bits(trainer.merged(), expected.state);
+                    batches,
+                    options,
+                    expected);
   }
 }
 
@@ -205,16 +201,12 @@ TEST(Exactness, a_cut_may_fall_between_any_two_layers_of_a_transformer) {
   const OneDeviceRun expected =
       plain_run(model, batches, kMicrobatches, options);
   for (int first = 1; first < model.size(); ++first) {
-    Trainer trainer(
+    expect_same_run(
         model,
         plan_of(model, {first, model.size() - first}, "1f1b", 4, kBatch),
-        test_devices(2),
-        options);
-    for (int step = 0; step < kSteps; ++step) {
-      ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step])
-          << "cut behind layer " << first;
-    }
-    expect_same_bits(trainer.merged(), expected.state);
+        batches,
+        options,
+        expected);
   }
 }
 
@@ -240,14 +232,11 @@ TEST(Exactness, a_skip_may_cross_two_cuts_and_be_read_on_every_side) {
       plain_run(model, batches, kMicrobatches, options);
   for (const std::vector<int>& sizes : std::vector<std::vector<int>>{
            {1, 1, 1, 1, 1, 1, 1}, {2, 2, 3}, {1, 3, 3}, {3, 1, 3}, {2, 1, 4}}) {
-    Trainer trainer(model,
+    expect_same_run(model,
                     plan_of(model, sizes, "1f1b", kMicrobatches, kBatch),
-                    test_devices(sizes.size()),
-                    options);
-    for (int step = 0; step < kSteps; ++step) {
-      ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step]);
-    }
-    expect_same_bits(trainer.merged(), expected.state);
+                    batches,
+                    options,
+                    expected);
   }
 }
 
@@ -266,15 +255,11 @@ TEST(Exactness, a_parameter_may_be_shared_by_layers_of_three_stages) {
   for (const std::vector<int>& sizes : std::vector<std::vector<int>>{
            {8}, {1, 7}, {3, 2, 3}, {1, 2, 5}, {2, 3, 1, 2}, {5, 3}}) {
     for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zb-h2", "auto"}) {
-      Trainer trainer(model,
+      expect_same_run(model,
                       plan_of(model, sizes, schedule, kMicrobatches, kBatch),
-                      test_devices(sizes.size()),
-                      options);
-      for (int step = 0; step < kSteps; ++step) {
-        ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step])
-            << "step " << step << ", " << testing::PrintToString(sizes);
-      }
-      expect_same_bits(trainer.merged(), expected.state);
+                      batches,
+                      options,
+                      expected);
     }
   }
 }
@@ -294,16 +279,12 @@ TEST(Exactness, a_shared_parameter_may_pass_a_device_twice) {
     const OneDeviceRun expected =
         plain_run(model, batches, kMicrobatches, options);
     for (const char* schedule : {"zb-v", "interleaved"}) {
-      Trainer trainer(
+      expect_same_run(
           model,
           plan_of(model, {1, 1, 1, 2}, schedule, kMicrobatches, kBatch, 2),
-          test_devices(2),
-          options);
-      for (int step = 0; step < kSteps; ++step) {
-        ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step])
-            << "step " << step << ", " << schedule;
-      }
-      expect_same_bits(trainer.merged(), expected.state);
+          batches,
+          options,
+          expected);
     }
   }
 }
@@ -324,14 +305,11 @@ TEST(Exactness, a_shared_parameter_may_be_frozen) {
       plain_run(model, batches, kMicrobatches, options);
   for (const std::vector<int>& sizes :
        std::vector<std::vector<int>>{{4}, {1, 3}, {2, 1, 1}}) {
-    Trainer trainer(model,
+    expect_same_run(model,
                     plan_of(model, sizes, "1f1b", kMicrobatches, kBatch),
-                    test_devices(sizes.size()),
-                    options);
-    for (int step = 0; step < kSteps; ++step) {
-      ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step]);
-    }
-    expect_same_bits(trainer.merged(), expected.state);
+                    batches,
+                    options,
+                    expected);
   }
 }
 
@@ -344,14 +322,11 @@ TEST(Exactness, layers_may_change_what_they_read_in_place) {
   const TrainerOptions options{.loss = mean_squared_error};
   const OneDeviceRun expected =
       plain_run(model, batches, kMicrobatches, options);
-  Trainer trainer(model,
+  expect_same_run(model,
                   plan_of(model, {1, 1, 1}, "1f1b", kMicrobatches, kBatch),
-                  test_devices(3),
-                  options);
-  for (int step = 0; step < kSteps; ++step) {
-    ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step]);
-  }
-  expect_same_bits(trainer.merged(), expected.state);
+                  batches,
+                  options,
+                  expected);
 }
 
 TEST(Exactness, shapes_may_change_from_step_to_step) {
@@ -364,12 +339,11 @@ TEST(Exactness, shapes_may_change_from_step_to_step) {
   }
   const TrainerOptions options{};
   const OneDeviceRun expected = plain_run(model, batches, 2, options);
-  Trainer trainer(
-      model, plan_of(model, {3, 3, 4}, "1f1b", 2, 5), test_devices(3), options);
-  for (size_t step = 0; step < batches.size(); ++step) {
-    EXPECT_EQ(trainer.step(batches[step]).loss, expected.losses[step]);
-  }
-  expect_same_bits(trainer.merged(), expected.state);
+  expect_same_run(model,
+                  plan_of(model, {3, 3, 4}, "1f1b", 2, 5),
+                  batches,
+                  options,
+                  expected);
 }
 
 TEST(Exactness, frozen_layers_keep_their_weights_wherever_the_cut_falls) {
@@ -388,14 +362,11 @@ TEST(Exactness, frozen_layers_keep_their_weights_wherever_the_cut_falls) {
       plain_run(model, batches, kMicrobatches, options);
   for (const std::vector<int>& sizes :
        std::vector<std::vector<int>>{{1, 2}, {2, 1}, {1, 1, 1}}) {
-    Trainer trainer(model,
+    expect_same_run(model,
                     plan_of(model, sizes, "gpipe", kMicrobatches, kBatch),
-                    test_devices(sizes.size()),
-                    options);
-    for (int step = 0; step < kSteps; ++step) {
-      ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step]);
-    }
-    expect_same_bits(trainer.merged(), expected.state);
+                    batches,
+                    options,
+                    expected);
   }
 }
 

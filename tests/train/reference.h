@@ -7,6 +7,7 @@
 
 #include "cleave/model/network.h"
 #include "cleave/plan/plan.h"
+#include "cleave/plan/plan_schedule.h"
 #include "cleave/schedule/registry.h"
 #include "cleave/train/one_device.h"
 #include "cleave/train/trainer.h"
@@ -67,6 +68,21 @@ inline void expect_same_bits(const NamedTensors& found,
     EXPECT_TRUE(torch::equal(found[i].second, expected[i].second))
         << found[i].first;
   }
+}
+
+// Trains by the plan: every loss and every weight as one device has them.
+inline void expect_same_run(const Model& model,
+                            const Plan& plan,
+                            const std::vector<Batch>& batches,
+                            const TrainerOptions& options,
+                            const OneDeviceRun& expected) {
+  SCOPED_TRACE(to_json(plan));
+  Trainer trainer(model, plan, test_devices(rank_count(plan)), options);
+  for (size_t step = 0; step < batches.size(); ++step) {
+    ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step])
+        << "step " << step;
+  }
+  expect_same_bits(trainer.merged(), expected.state);
 }
 
 }  // namespace cleave
