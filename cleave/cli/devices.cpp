@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cleave/cli/verbs.h"
+#include "cleave/comm/processor.h"
+#include "cleave/comm/product_speed.h"
 
 namespace cleave {
 namespace {
@@ -21,7 +23,35 @@ std::string cores_text(const std::vector<int>& cores) {
   return text;
 }
 
-void print_json(const Machine& machine, const Devices& devices) {
+// What people should know of the processor's matrix tiles.
+std::string tiles_text(Tiles tiles) {
+  switch (tiles) {
+    case Tiles::none:
+      return "none";
+    case Tiles::usable:
+      return "AMX";
+    case Tiles::broken:
+      return "AMX is advertised, but this machine hides its tile palette: not "
+             "used (ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16)";
+  }
+  return "";
+}
+
+std::string speed_text(const ProductSpeed& speed) {
+  std::string text = gigaflops(speed.fp32) + " GFLOP/s in fp32, " +
+                     gigaflops(speed.bf16) +
+                     " in bf16 (measured on one device)";
+  if (speed.bf16 < speed.fp32) {
+    text +=
+        "\n           bf16 is slower than fp32 on this processor: keep "
+        "train.precision = \"fp32\".";
+  }
+  return text;
+}
+
+void print_json(const Machine& machine,
+                const Devices& devices,
+                const ProductSpeed& speed) {
   nlohmann::ordered_json list = nlohmann::json::array();
   for (const Device& device : devices) {
     list.push_back({{"name", device.name},
@@ -33,11 +63,16 @@ void print_json(const Machine& machine, const Devices& devices) {
                                       {"memory_bytes", machine.memory.value},
                                       {"gpus", machine.gpus},
                                       {"libtorch", machine.libtorch},
+                                      {"tiles", tiles_text(processor_tiles())},
+                                      {"fp32_flops", speed.fp32},
+                                      {"bf16_flops", speed.bf16},
                                       {"devices", list}};
   std::cout << report.dump(2) << '\n';
 }
 
-void print_text(const Machine& machine, const Devices& devices) {
+void print_text(const Machine& machine,
+                const Devices& devices,
+                const ProductSpeed& speed) {
   std::cout << "processor  " << machine.processor << '\n'
             << "cores      " << machine.cores.size()
             << " that this process may use (" << cores_text(machine.cores)
@@ -45,6 +80,8 @@ void print_text(const Machine& machine, const Devices& devices) {
             << "memory     " << to_text(machine.memory) << '\n'
             << "GPUs       " << machine.gpus << '\n'
             << "libtorch   " << machine.libtorch << '\n'
+            << "tiles      " << tiles_text(processor_tiles()) << '\n'
+            << "products   " << speed_text(speed) << '\n'
             << "devices    ";
   for (size_t i = 0; i < devices.size(); ++i) {
     std::cout << (i == 0 ? "" : "           ") << devices[i].name << ": core"
@@ -64,10 +101,11 @@ void show(const DevicesArguments& arguments) {
                               ? "cpu:" + std::to_string(machine.cores.size())
                               : arguments.use;
   const Devices devices = local_devices(use);
+  const ProductSpeed speed = measure_products(devices.front());
   if (arguments.json) {
-    print_json(machine, devices);
+    print_json(machine, devices, speed);
   } else {
-    print_text(machine, devices);
+    print_text(machine, devices, speed);
   }
 }
 

@@ -22,11 +22,14 @@ void make(const PlanArguments& arguments, const Overrides& overrides) {
   const Config config = load_config(arguments.config, overrides);
   const TrainAndTest data = data_of(config);
   const Model model = model_of(config, *data.train);
-  const Plan found = plan_of(config, model, *data.train, devices_of(config));
+  const Devices devices = devices_of(config);
+  const Plan found = plan_of(config, model, *data.train, devices);
   if (arguments.json) {
     std::cout << to_json(found) << '\n';
   } else {
-    std::cout << plan_text(found);
+    std::cout << plan_text(found)
+              << precision_advice(precision_named(config.train.precision),
+                                  devices);
   }
   if (!arguments.save.empty()) {
     save_plan(found, arguments.save);

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "cleave/cli/schema.h"
+#include "cleave/model/precision.h"
 #include "cleave/schedule/registry.h"
 
 // To add a key: a member in config.h that holds its default, and a row here.
@@ -50,7 +51,6 @@ constexpr auto kScheduleNames = [] {
 }();
 constexpr Words<2> kOptimizers{"adamw", "sgd"};
 constexpr Words<2> kLrSchedules{"constant", "cosine"};
-constexpr Words<1> kPrecisions{"fp32"};
 constexpr Words<3> kLosses{"auto", "cross_entropy", "mse"};
 
 constexpr std::array kSections{
@@ -233,8 +233,8 @@ constexpr std::array kKeys{
         at_least(0)},
     Key{"train.precision",
         slot<&Config::train, &TrainConfig::precision>,
-        "precision of the arithmetic",
-        one_of(kPrecisions)},
+        "what layers compute in; weights and updates are fp32 in any case",
+        one_of(kPrecisionNames)},
     Key{"train.seed",
         slot<&Config::train, &TrainConfig::seed>,
         "seed of the samples' order and of dropout",

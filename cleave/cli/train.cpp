@@ -35,7 +35,10 @@ void train(const TrainArguments& arguments, const Overrides& overrides) {
   interrupt_flag();  // from here on Ctrl-C ends in good order
   const Run run = prepare_run(load_config(arguments.config, overrides));
   if (!arguments.json) {
-    std::cout << plan_text(run.plan) << std::endl;
+    std::cout << plan_text(run.plan)
+              << precision_advice(precision_named(run.config.train.precision),
+                                  run.devices)
+              << std::endl;
   }
   Trainer trainer(run.model,
                   run.plan,

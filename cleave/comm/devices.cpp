@@ -10,6 +10,7 @@
 #include <charconv>
 #include <fstream>
 
+#include "cleave/comm/processor.h"
 #include "cleave/error.h"
 
 namespace cleave {
@@ -62,6 +63,7 @@ std::vector<int> share_of(const std::vector<int>& cores, int index, int count) {
 }  // namespace
 
 Devices local_devices(const std::string& use, const DeviceOptions& options) {
+  avoid_broken_tiles();
   const int count = count_of(use);
   const std::vector<int> cores = usable_cores();
   Devices devices;

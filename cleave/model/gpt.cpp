@@ -48,7 +48,8 @@ struct EmbeddingImpl : torch::nn::Module {
                 length,
                 " tokens is longer than the context of ",
                 position.size(0));
-    return torch::embedding(weight, tokens) + position.slice(0, 0, length);
+    const at::Tensor embedded = torch::embedding(weight, tokens);
+    return embedded + position.slice(0, 0, length).to(embedded.scalar_type());
   }
 
   at::Tensor weight;

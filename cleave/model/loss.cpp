@@ -31,7 +31,8 @@ at::Tensor squared_error_sum(at::Tensor result, const at::Tensor& targets) {
     fail("the result has another shape than the targets",
          "Let the last layer make as many numbers as the targets have.");
   }
-  return at::mse_loss(result, targets, at::Reduction::Sum);
+  return at::mse_loss(
+      result.to(targets.scalar_type()), targets, at::Reduction::Sum);
 }
 
 std::int64_t all_numbers(const at::Tensor& targets) {

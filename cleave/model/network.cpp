@@ -152,6 +152,14 @@ at::Tensor Network::parameter_of(const ParameterUse& use) const {
 }
 
 Values Network::forward(Values inputs, const std::optional<Moment>& moment) {
+  std::optional<LowPrecisionForward> low;
+  if (precision_ == Precision::bf16) {
+    low.emplace(copies_);
+  }
+  return run_layers(std::move(inputs), moment);
+}
+
+Values Network::run_layers(Values inputs, const std::optional<Moment>& moment) {
   const std::vector<Value> entering = wiring_.crossing(first_);
   if (inputs.size() != entering.size()) {
     fail("the layers from '" + layers_.front().name + "' on take " +

@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "cleave/model/low_precision.h"
 #include "cleave/model/model.h"
+#include "cleave/model/precision.h"
 #include "cleave/model/random.h"
 
 namespace cleave {
@@ -29,6 +31,16 @@ class Network : public torch::nn::Module {
 
   // Builds the layers from `first` up to `last`.
   Network(const Model& model, int first, int last);
+
+  // Makes forward compute in this precision from now on. Parameters stay as
+  // they are.
+  void compute_in(Precision precision) { precision_ = precision; }
+
+  // The copies of parameters that forward keeps for that. It notices changed
+  // parameters by itself; renewing them right after an update saves it the
+  // time.
+  void renew_copies() { copies_.renew(); }
+  Bytes copied() const { return copies_.bytes(); }
 
   // Takes the values that cross into the run and returns those that cross out
   // of it, both in Wiring::crossing order. With a moment, random numbers
@@ -68,7 +80,11 @@ class Network : public torch::nn::Module {
                    const Values& inputs,
                    const std::optional<Moment>& moment);
 
+  Values run_layers(Values inputs, const std::optional<Moment>& moment);
+
   int first_;
+  Precision precision_ = Precision::fp32;
+  LowCopies copies_;
   Wiring wiring_;
   std::vector<NamedLayer> layers_;
   std::vector<RemoteTie> remote_ties_;

@@ -1,6 +1,7 @@
 // The operations whose backward can be split: each keeps what autograd would
 // keep and computes what autograd would compute, the gradient of its weights
-// later. Gradients are equal to autograd's to the last bit.
+// later. Gradients are equal to autograd's to the last bit. All compute in the
+// precision of the thread.
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/NonSymbolicBC.h>
 #include <torch/autograd.h>
@@ -9,6 +10,7 @@
 #include <torch/types.h>
 
 #include "cleave/model/intercept.h"
+#include "cleave/model/low_precision.h"
 #include "cleave/model/weight_queue.h"
 
 namespace cleave {
@@ -51,13 +53,24 @@ variable_list now_or_later(const Values& parameters,
   return now;
 }
 
+// Sums of bf16 are made in fp32.
+at::Tensor sum_of_rows(const at::Tensor& rows) {
+  return rows.scalar_type() == at::kBFloat16 ? rows.sum(0, false, at::kFloat)
+                                             : rows.sum(0);
+}
+
 struct SplitLinear : torch::autograd::Function<SplitLinear> {
   static at::Tensor forward(AutogradContext* context,
                             const at::Tensor& input,
                             const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias) {
-    context->save_for_backward({input, weight, bias.value_or(at::Tensor())});
-    return at::linear(input, weight, bias);
+    const at::Tensor used_input = computed_with(input);
+    const at::Tensor used_weight = computed_with(weight);
+    context->save_for_backward(
+        {used_input, used_weight, weight, bias.value_or(at::Tensor())});
+    return at::linear(used_input,
+                      used_weight,
+                      bias ? std::optional(computed_with(*bias)) : bias);
   }
 
   static variable_list backward(AutogradContext* context,
@@ -70,12 +83,12 @@ struct SplitLinear : torch::autograd::Function<SplitLinear> {
     if (context->needs_input_grad(0)) {
       of_input = rows.mm(weight).view(input.sizes());
     }
-    const bool has_bias = saved[2].defined();
+    const bool has_bias = saved[3].defined();
     const variable_list of_weights =
-        now_or_later({weight, saved[2]}, [rows, input, has_bias] {
+        now_or_later({saved[2], saved[3]}, [rows, input, has_bias] {
           Values result{rows.t().mm(input.reshape({-1, input.size(-1)}))};
           if (has_bias) {
-            result.push_back(rows.sum(0));
+            result.push_back(sum_of_rows(rows));
           }
           return result;
         });
@@ -92,23 +105,25 @@ struct SplitEmbedding : torch::autograd::Function<SplitEmbedding> {
     context->save_for_backward({weight, indices});
     context->saved_data["padding"] = padding;
     context->saved_data["scaled"] = scaled;
-    return at::embedding(weight, indices, padding, scaled, false);
+    return computed_with(
+        at::embedding(weight, indices, padding, scaled, false));
   }
 
   static variable_list backward(AutogradContext* context,
                                 const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& weight = saved[0];
-    const variable_list of_weights =
-        now_or_later({weight},
-                     [gradient = gradients[0],
-                      indices = saved[1],
-                      count = weight.size(0),
-                      padding = context->saved_data["padding"].toInt(),
-                      scaled = context->saved_data["scaled"].toBool()] {
-                       return Values{at::embedding_backward(
-                           gradient, indices, count, padding, scaled, false)};
-                     });
+    const variable_list of_weights = now_or_later(
+        {weight},
+        [gradient = gradients[0],
+         type = weight.scalar_type(),
+         indices = saved[1],
+         count = weight.size(0),
+         padding = context->saved_data["padding"].toInt(),
+         scaled = context->saved_data["scaled"].toBool()] {
+          return Values{at::embedding_backward(
+              gradient.to(type), indices, count, padding, scaled, false)};
+        });
     return {of_weights[0], {}, {}, {}};
   }
 };
@@ -151,16 +166,19 @@ struct SplitConvolution : torch::autograd::Function<SplitConvolution> {
                             const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias,
                             const Sliding& sliding) {
-    context->save_for_backward({input, weight, bias.value_or(at::Tensor())});
+    const at::Tensor used_input = computed_with(input);
+    const at::Tensor used_weight = computed_with(weight);
+    context->save_for_backward(
+        {used_input, used_weight, weight, bias.value_or(at::Tensor())});
     context->saved_data["stride"] = sliding.stride;
     context->saved_data["padding"] = sliding.padding;
     context->saved_data["dilation"] = sliding.dilation;
     context->saved_data["transposed"] = sliding.transposed;
     context->saved_data["output_padding"] = sliding.output_padding;
     context->saved_data["groups"] = sliding.groups;
-    return at::convolution(input,
-                           weight,
-                           bias,
+    return at::convolution(used_input,
+                           used_weight,
+                           bias ? std::optional(computed_with(*bias)) : bias,
                            sliding.stride,
                            sliding.padding,
                            sliding.dilation,
@@ -177,7 +195,7 @@ struct SplitConvolution : torch::autograd::Function<SplitConvolution> {
     const at::Tensor& weight = saved[1];
     const Sliding sliding = sliding_of(*context);
     const std::vector<std::int64_t> bias_sizes =
-        saved[2].defined() ? saved[2].sizes().vec()
+        saved[3].defined() ? saved[3].sizes().vec()
                            : std::vector<std::int64_t>();
     at::Tensor of_input;
     if (context->needs_input_grad(0)) {
@@ -185,7 +203,7 @@ struct SplitConvolution : torch::autograd::Function<SplitConvolution> {
           gradient, input, weight, bias_sizes, sliding, {true, false, false}));
     }
     const variable_list of_weights = now_or_later(
-        {weight, saved[2]}, [gradient, input, weight, bias_sizes, sliding] {
+        {saved[2], saved[3]}, [gradient, input, weight, bias_sizes, sliding] {
           const bool has_bias = !bias_sizes.empty();
           const auto [none, of_weight, of_bias] =
               convolution_backward(gradient,
@@ -219,7 +237,10 @@ at::Tensor linear(c10::DispatchKeySet keys,
     return SplitLinear::apply(input, weight, bias);
   }
   return at::_ops::linear::redispatch(
-      keys & kAfterIntercept, input, weight, bias);
+      keys & kAfterIntercept,
+      computed_with(input),
+      computed_with(weight),
+      bias ? std::optional(computed_with(*bias)) : bias);
 }
 
 // The parameter that `tensor` is the transpose of; undefined if it is none.

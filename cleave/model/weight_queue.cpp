@@ -5,6 +5,7 @@
 #include <torch/utils.h>
 
 #include <map>
+#include <span>
 #include <utility>
 
 namespace cleave {
@@ -21,6 +22,23 @@ CurrentBackward& current_backward() {
   return current;
 }
 
+// The same as sum.add_(gradient), which would first make a copy of the gradient
+// in the type of the sum.
+void add_to(at::Tensor& sum, const at::Tensor& gradient) {
+  if (gradient.scalar_type() != at::kBFloat16 ||
+      sum.scalar_type() != at::kFloat || !sum.is_contiguous() ||
+      !gradient.is_contiguous()) {
+    sum.add_(gradient);
+    return;
+  }
+  const std::span to(sum.mutable_data_ptr<float>(),
+                     static_cast<size_t>(sum.numel()));
+  const auto* from = gradient.const_data_ptr<at::BFloat16>();
+  for (size_t i = 0; i < to.size(); ++i) {
+    to[i] += static_cast<float>(from[i]);
+  }
+}
+
 const void* key_of(const at::Tensor& parameter) {
   return parameter.unsafeGetTensorImpl();
 }
@@ -31,7 +49,9 @@ void accumulate_gradient(const at::Tensor& parameter, at::Tensor gradient) {
   const torch::NoGradGuard no_grad;
   at::Tensor& sum = parameter.mutable_grad();
   if (sum.defined()) {
-    sum.add_(gradient);
+    add_to(sum, gradient);
+  } else if (gradient.scalar_type() != parameter.scalar_type()) {
+    sum = gradient.to(parameter.scalar_type());
   } else if (gradient.strides() == parameter.strides()) {
     sum = std::move(gradient);
   } else {
@@ -76,8 +96,9 @@ void WeightQueue::run() {
     entry.work = nullptr;  // and with it what it kept in memory
     for (size_t i = 0; i < gradients.size(); ++i) {
       const at::Tensor& parameter = entry.parameters[i];
+      const auto type = parameter.scalar_type();
       at::Tensor& sum = sums[key_of(parameter)];
-      sum = sum.defined() ? sum + gradients[i] : gradients[i];
+      sum = sum.defined() ? sum.to(type) + gradients[i].to(type) : gradients[i];
       if (--open[key_of(parameter)] == 0) {
         accumulate_gradient(parameter, std::exchange(sum, {}));
       }

@@ -58,6 +58,7 @@ StagePlan stage_of(const PlanBasis& basis,
                    int end) {
   StagePlan result{.device = device.name, .memory = device.memory};
   Bytes working;
+  Bytes copies;
   const std::vector<LayerCost>& layers = basis.profile.layers;
   for (int i = first; i < end; ++i) {
     const LayerCost& layer = layers[i];
@@ -67,6 +68,7 @@ StagePlan stage_of(const PlanBasis& basis,
     result.weight += layer.weight / device.speed;
     result.update += layer.update / device.speed;
     result.parameters += layer.parameters;
+    copies += layer.copies;
     result.activations += layer.activations;
     result.kept_for_weights += layer.kept_for_weights;
     working = std::max(working, working_of(layer));
@@ -79,7 +81,8 @@ StagePlan stage_of(const PlanBasis& basis,
     result.message =
         whole_picoseconds(message_time(layers[end - 1], basis.request));
   }
-  result.fixed = (2 + basis.request.state_copies) * result.parameters + working;
+  result.fixed =
+      (2 + basis.request.state_copies) * result.parameters + copies + working;
   return result;
 }
 

@@ -45,8 +45,9 @@ struct StagePlan {
   Seconds update;   // predicted: the optimizer, once per step
   Seconds message;  // predicted: to the next stage; zero for the last
   Bytes parameters;
-  // Predicted: what is there all the time (parameters, gradients, states, and
-  // working memory); what one microbatch keeps from F to B, and from B to W.
+  // Predicted: what is there all the time (parameters, their copies in another
+  // precision, gradients, states, and working memory); what one microbatch
+  // keeps from F to B, and from B to W.
   Bytes fixed;
   Bytes activations;
   Bytes kept_for_weights;

@@ -17,6 +17,7 @@ struct LayerCost {
   Seconds weight;    // gradients of the weights, where they can wait
   Seconds update;    // the optimizer, once per step
   Bytes parameters;
+  Bytes copies;            // of parameters, in the precision it computes in
   Bytes activations;       // what stays in memory between forward and backward
   Bytes kept_for_weights;  // what stays between backward and weights
   Bytes crossing;  // all values that cross a cut right behind this layer

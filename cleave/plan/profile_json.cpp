@@ -14,6 +14,7 @@ Json to_json(const LayerCost& layer) {
           {"weight_ms", to_milliseconds(layer.weight)},
           {"update_ms", to_milliseconds(layer.update)},
           {"parameter_bytes", layer.parameters.value},
+          {"copy_bytes", layer.copies.value},
           {"activation_bytes", layer.activations.value},
           {"kept_for_weights_bytes", layer.kept_for_weights.value},
           {"crossing_bytes", layer.crossing.value}};
@@ -26,6 +27,7 @@ LayerCost read_layer(const JsonFields& fields) {
           .weight = fields.milliseconds("weight_ms", Seconds{}),
           .update = fields.milliseconds("update_ms", Seconds{}),
           .parameters = fields.bytes("parameter_bytes"),
+          .copies = fields.bytes("copy_bytes", Bytes{}),
           .activations = fields.bytes("activation_bytes"),
           .kept_for_weights = fields.bytes("kept_for_weights_bytes", Bytes{}),
           .crossing = fields.bytes("crossing_bytes")};
@@ -65,6 +67,7 @@ Profile parse_profile(const std::string& json, const std::string& source) {
                                                  "weight_ms",
                                                  "update_ms",
                                                  "parameter_bytes",
+                                                 "copy_bytes",
                                                  "activation_bytes",
                                                  "kept_for_weights_bytes",
                                                  "crossing_bytes"})) {

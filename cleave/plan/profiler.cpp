@@ -51,18 +51,19 @@ class Trial {
  public:
   Trial(const Model& model,
         int layer,
-        const MakeUpdate& make_update,
+        const ProfileOptions& options,
         std::shared_ptr<DeviceMemory> memory)
       : stage_(model, layer, layer + 1),
         layer_(layer),
         is_last_(layer + 1 == model.size()),
         memory_(std::move(memory)) {
+    stage_.network().compute_in(options.precision);
     for (const auto& [name, parameter] :
          stage_.network().trained_parameters()) {
       parameters_.push_back(parameter);
     }
-    if (make_update && !parameters_.empty()) {
-      update_ = make_update(parameters_);
+    if (options.make_update && !parameters_.empty()) {
+      update_ = options.make_update(parameters_);
     }
   }
 
@@ -119,6 +120,8 @@ class Trial {
     return timing;
   }
 
+  Bytes copied_bytes() const { return stage_.network().copied(); }
+
   Bytes parameter_bytes() const {
     std::int64_t bytes = 0;
     for (const auto& [name, tensor] : stage_.network().state()) {
@@ -146,6 +149,7 @@ class Trial {
     const Clock::time_point start = Clock::now();
     if (update_) {
       update_();
+      stage_.network().renew_copies();
     }
     timing.update = since(start);
     for (at::Tensor& parameter : parameters_) {
@@ -207,7 +211,7 @@ void measure_layers(const Model& model,
   std::map<std::string, Timing> known;
   Values values{batch.inputs};
   for (int layer = 0; layer < model.size(); ++layer) {
-    Trial trial(model, layer, options.make_update, memory);
+    Trial trial(model, layer, options, memory);
     const std::string kind = trial.kind(values);
     if (!known.contains(kind)) {
       known[kind] = measure(trial, values, batch, options.loss);
@@ -221,6 +225,7 @@ void measure_layers(const Model& model,
         .weight = timing.weight,
         .update = timing.update,
         .parameters = trial.parameter_bytes(),
+        .copies = trial.copied_bytes(),
         .activations = activations,
         .kept_for_weights = timing.kept_for_weights,
         .crossing = layer + 1 < model.size() ? bytes_of(outputs) : Bytes{},

@@ -7,6 +7,7 @@
 #include "cleave/data/dataset.h"
 #include "cleave/model/loss.h"
 #include "cleave/model/model.h"
+#include "cleave/model/precision.h"
 #include "cleave/plan/plan.h"
 
 namespace cleave {
@@ -18,6 +19,7 @@ using MakeUpdate =
 struct ProfileOptions {
   Loss loss = cross_entropy;
   MakeUpdate make_update;  // empty: updates count as nothing
+  Precision precision = Precision::fp32;
 };
 
 // Measures every layer on `device` with this microbatch: the times of F, B, W

@@ -39,6 +39,7 @@ OneDeviceRun train_on_one_device(const Model& model,
                                  int microbatches,
                                  const TrainerOptions& options) {
   const std::shared_ptr<Network> network = model.build();
+  network->compute_in(options.precision);
   std::vector<at::Tensor> parameters;
   for (const auto& [name, parameter] : network->trained_parameters()) {
     parameters.push_back(parameter);

@@ -1,5 +1,6 @@
 #include "cleave/train/optimizer.h"
 
+#include <torch/csrc/autograd/variable.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -11,6 +12,14 @@ namespace {
 // libtorch's fused kernels take all tensors of one type in one call.
 template <class Entry>
 using ByType = std::map<at::ScalarType, std::vector<Entry>>;
+
+// libtorch's in-place operations raise a tensor's version; its fused ones
+// do not.
+void mark_as_changed(const std::vector<at::Tensor>& parameters) {
+  for (const at::Tensor& parameter : parameters) {
+    torch::autograd::impl::bump_version(parameter);
+  }
+}
 
 struct AdamWEntry {
   at::Tensor parameter;
@@ -71,6 +80,7 @@ class AdamWOptimizer : public Optimizer {
                         /*amsgrad=*/false,
                         /*maximize=*/false);
     }
+    mark_as_changed(parameters);
   }
 
   AdamW options_;
@@ -134,6 +144,7 @@ class SgdOptimizer : public Optimizer {
                       /*maximize=*/false,
                       /*is_first_step=*/first);
     }
+    mark_as_changed(parameters);
   }
 
   Sgd options_;

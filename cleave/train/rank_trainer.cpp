@@ -138,6 +138,7 @@ RankTrainer::RankTrainer(const Model& model,
   for (StageId id; id.value < std::ssize(placement_); ++id.value) {
     if (placement_[id.value] == transport_->rank()) {
       OwnStage& own = stages_.emplace_back(model, plan, id);
+      own.stage.network().compute_in(options.precision);
       own.optimizer = make_optimizer(options.optimizer, own.parameters);
     }
   }
@@ -184,6 +185,7 @@ StepResult RankTrainer::evaluate(const Pass& pass) {
 void RankTrainer::update(OwnStage& own, double learning_rate, Seconds& busy) {
   const BusyTimer timer(busy);
   own.optimizer->step(learning_rate);
+  own.stage.network().renew_copies();
   for (at::Tensor& parameter : own.parameters) {
     parameter.mutable_grad() = at::Tensor();
   }

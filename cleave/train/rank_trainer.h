@@ -19,7 +19,8 @@ struct TrainerOptions {
   Loss loss = cross_entropy;
   OptimizerKind optimizer = AdamW{};
   LearningRate learning_rate;
-  double clip = 0;         // largest norm of all gradients; 0: any
+  double clip = 0;  // largest norm of all gradients; 0: any
+  Precision precision = Precision::fp32;
   std::uint64_t seed = 0;  // of dropout and the order of the data
   Seconds patience{300};   // with a peer that sends nothing
 };

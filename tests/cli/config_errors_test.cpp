@@ -141,8 +141,9 @@ constexpr auto kBadFiles = std::to_array<BadFile>({
     {"[train]\noptimizer = \"SGD\"",
      "run.toml:2: train.optimizer cannot be \"SGD\". Choose \"sgd\" or "
      "\"adamw\"."},
-    {"[train]\nprecision = \"bf16\"",
-     "run.toml:2: train.precision cannot be \"bf16\". Choose \"fp32\"."},
+    {"[train]\nprecision = \"fp64\"",
+     "run.toml:2: train.precision cannot be \"fp64\". Choose \"fp32\" or "
+     "\"bf16\"."},
 
     // What is not TOML.
     {"[train]\nbatch = ",

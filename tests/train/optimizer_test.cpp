@@ -47,6 +47,21 @@ TEST(Optimizer, adamw_does_what_libtorch_s_adamw_does) {
   expect_close_to(reference, *optimizer, pair, 0.01);
 }
 
+// Whoever keeps copies of parameters sees it by that.
+TEST(Optimizer, an_update_raises_the_version_of_what_it_changes) {
+  for (const OptimizerKind& kind :
+       {OptimizerKind(AdamW{}), OptimizerKind(Sgd{})}) {
+    Pair pair = equal_parameters();
+    const auto optimizer = make_optimizer(kind, pair.ours);
+    pair.ours[0].mutable_grad() = torch::ones_like(pair.ours[0]);
+    const auto changed = pair.ours[0]._version();
+    const auto same = pair.ours[1]._version();
+    optimizer->step(0.1);
+    EXPECT_GT(pair.ours[0]._version(), changed);
+    EXPECT_EQ(pair.ours[1]._version(), same);
+  }
+}
+
 TEST(Optimizer, sgd_does_what_libtorch_s_sgd_does) {
   for (const double momentum : {0.0, 0.9}) {
     Pair pair = equal_parameters();

@@ -1,0 +1,57 @@
+#include "cleave/comm/processor.h"
+
+#include <cstdlib>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace cleave {
+namespace {
+
+constexpr std::uint32_t kFeatureLeaf = 7;
+constexpr std::uint32_t kPaletteLeaf = 0x1D;
+constexpr std::uint32_t kTileFeature = 1U << 24;
+
+ProcessorAnswers ask_processor() {
+  ProcessorAnswers answers;
+#if defined(__x86_64__)
+  std::uint32_t eax = 0;
+  std::uint32_t ebx = 0;
+  std::uint32_t ecx = 0;
+  std::uint32_t edx = 0;
+  answers.last_leaf = __get_cpuid_max(0, nullptr);
+  if (__get_cpuid_count(kFeatureLeaf, 0, &eax, &ebx, &ecx, &edx) != 0) {
+    answers.features = edx;
+  }
+  if (__get_cpuid_count(kPaletteLeaf, 0, &eax, &ebx, &ecx, &edx) != 0) {
+    answers.last_palette = eax;
+  }
+#endif
+  return answers;
+}
+
+}  // namespace
+
+Tiles judge_tiles(const ProcessorAnswers& answers) {
+  if ((answers.features & kTileFeature) == 0) {
+    return Tiles::none;
+  }
+  const bool has_palette =
+      answers.last_leaf >= kPaletteLeaf && answers.last_palette > 0;
+  return has_palette ? Tiles::usable : Tiles::broken;
+}
+
+Tiles processor_tiles() {
+  static const Tiles kTiles = judge_tiles(ask_processor());
+  return kTiles;
+}
+
+void avoid_broken_tiles() {
+  if (processor_tiles() == Tiles::broken) {
+    constexpr int kKeepTheUsers = 0;
+    setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16", kKeepTheUsers);
+  }
+}
+
+}  // namespace cleave

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+
+namespace cleave {
+
+// What a processor says of its matrix tiles (AMX).
+enum class Tiles { none, usable, broken };
+
+// Answers to CPUID, as far as tiles are concerned.
+struct ProcessorAnswers {
+  std::uint32_t last_leaf = 0;     // the highest question it answers
+  std::uint32_t features = 0;      // leaf 7, edx
+  std::uint32_t last_palette = 0;  // leaf 0x1D, eax
+};
+
+// Broken: advertised, but the palette that describes the tiles is hidden, as
+// some virtual machines do. The first bf16 product would kill the process.
+Tiles judge_tiles(const ProcessorAnswers& answers);
+
+// Of this machine.
+Tiles processor_tiles();
+
+// Keeps libtorch's kernels away from broken tiles, unless the user has chosen
+// its instruction set already. Must run before the first operation on tensors
+// and before other threads read the environment; local_devices() calls it.
+void avoid_broken_tiles();
+
+}  // namespace cleave

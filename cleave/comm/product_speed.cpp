@@ -1,0 +1,53 @@
+#include "cleave/comm/product_speed.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+namespace cleave {
+namespace {
+
+constexpr int kRuns = 10;
+constexpr double kEnoughSeconds = 0.2;  // where bf16 is emulated
+constexpr std::int64_t kRows = 256;
+constexpr std::int64_t kWidth = 512;
+
+// Of the fastest run: neighbours can only slow it.
+double speed_in(at::ScalarType type) {
+  using Clock = std::chrono::steady_clock;
+  const at::Tensor left = at::ones({kRows, kWidth}, type);
+  const at::Tensor right = at::ones({kWidth, kWidth}, type);
+  at::Tensor product = at::mm(left, right);  // also prepares kernels
+  double fastest = 0;
+  double total = 0;
+  for (int run = 0; run < kRuns && total < kEnoughSeconds; ++run) {
+    const Clock::time_point start = Clock::now();
+    at::mm_out(product, left, right);
+    const std::chrono::duration<double> spent = Clock::now() - start;
+    constexpr double kOperations = 2.0 * kRows * kWidth * kWidth;
+    fastest = std::max(fastest, kOperations / spent.count());
+    total += spent.count();
+  }
+  return fastest;
+}
+
+}  // namespace
+
+std::string gigaflops(double speed) {
+  return std::to_string(std::llround(speed / 1e9));
+}
+
+ProductSpeed measure_products(const Device& device) {
+  ProductSpeed speed;
+  // On a thread of its own, so that the caller keeps its cores.
+  std::thread([&] {
+    settle_on(device);
+    speed = {speed_in(at::kFloat), speed_in(at::kBFloat16)};
+  }).join();
+  return speed;
+}
+
+}  // namespace cleave

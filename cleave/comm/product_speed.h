@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "cleave/comm/devices.h"
+
+namespace cleave {
+
+// How fast one device multiplies matrices, in operations per second.
+struct ProductSpeed {
+  double fp32 = 0;
+  double bf16 = 0;
+};
+
+// "153", for 153e9 operations per second.
+std::string gigaflops(double speed);
+
+// Measured on the device with products of a transformer's size; takes a few
+// tenths of a second.
+ProductSpeed measure_products(const Device& device);
+
+}  // namespace cleave
