@@ -35,7 +35,13 @@ asan: setup
 	cmake --build --preset asan -j $(JOBS)
 	ASAN_OPTIONS=detect_leaks=0 ctest --preset asan -j $(JOBS)
 
-bench: build
+bench: setup
+	./setup.sh bench
+	cmake --preset default
+	cmake --build --preset default -j $(JOBS) --target cleave bench_operations
+	build/bench/bench_operations --benchmark_repetitions=5 \
+	  --benchmark_enable_random_interleaving=true \
+	  --benchmark_report_aggregates_only=true
 	.venv/bin/python bench/run
 
 sources = $(shell git ls-files --cached --others --exclude-standard \

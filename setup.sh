@@ -5,6 +5,7 @@
 #
 #   ./setup.sh          what building, testing and the quickstart need
 #   ./setup.sh lint     also what `make lint` and `make format` need
+#   ./setup.sh bench    also what `make bench` needs
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -15,8 +16,9 @@ packages=(g++ cmake ninja-build ccache python3-venv libcli11-dev
 for group in "$@"; do
   case "$group" in
     lint) packages+=(clang-format clang-tidy) ;;
+    bench) packages+=(libbenchmark-dev) ;;
     *)
-      echo "setup.sh: unknown group '$group'; known: lint" >&2
+      echo "setup.sh: unknown group '$group'; known: lint, bench" >&2
       exit 2
       ;;
   esac

@@ -1,12 +1,14 @@
 #include "cleave/model/cross_entropy.h"
 
+#include <ATen/Parallel.h>
 #include <torch/autograd.h>
 #include <torch/types.h>
 
-#include <algorithm>
-#include <utility>
+#include <cmath>
+#include <string>
 
 #include "cleave/error.h"
+#include "cleave/model/numbers.h"
 
 namespace cleave {
 namespace {
@@ -14,64 +16,73 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t kBlockBytes = std::int64_t{256} << 10;
-
-// Calls visit(first, count) for the blocks of rows.
-template <class Visit>
-void for_each_block(const at::Tensor& scores, Visit visit) {
-  const std::int64_t row_bytes =
-      std::max<std::int64_t>(scores.size(1) * scores.element_size(), 1);
-  const std::int64_t rows = std::max<std::int64_t>(kBlockBytes / row_bytes, 1);
-  for (std::int64_t first = 0; first < scores.size(0); first += rows) {
-    visit(first, std::min(rows, scores.size(0) - first));
-  }
-}
-
-// In single precision at least, so that sums keep their digits.
-at::Tensor precise(const at::Tensor& tensor) {
-  return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat)
-                                                         : tensor;
-}
+constexpr std::int64_t kRowShare = 4;  // rows that pay for a thread
 
 bool is_held_by_nobody_else(const at::Tensor& tensor) {
   return tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
          tensor.is_contiguous();
 }
 
-struct BlockedCrossEntropy : torch::autograd::Function<BlockedCrossEntropy> {
+void check_targets(const at::Tensor& targets, std::int64_t classes) {
+  const at::Tensor wrong =
+      targets.ne(kIgnoredTarget) & (targets.lt(0) | targets.ge(classes));
+  if (wrong.any().item<bool>()) {
+    fail("target " +
+             std::to_string(
+                 targets.masked_select(wrong)[0].item<std::int64_t>()) +
+             " is out of bounds: there are " + std::to_string(classes) +
+             " classes",
+         "");
+  }
+}
+
+// Of one row of scores; where it does not count, `target` is kIgnoredTarget.
+template <class Number>
+float row_loss(const Number* scores,
+               Number* room,
+               std::int64_t classes,
+               std::int64_t target,
+               float& sum) {
+  const bool counts = target != kIgnoredTarget;
+  const float chosen = counts ? to_float(scores[target]) : 0.0F;
+  const kernels::Exponentials found =
+      kernels::exponentials(scores, room, classes);
+  sum = found.sum;
+  return counts ? std::log(found.sum) - (chosen - found.largest) : 0.0F;
+}
+
+struct RowwiseCrossEntropy : torch::autograd::Function<RowwiseCrossEntropy> {
   // Writes exp(score - largest of the row) to `room`, which may be the scores'
   // own memory.
   static at::Tensor forward(AutogradContext* context,
                             const at::Tensor& scores,
                             const at::Tensor& targets,
                             const at::Tensor& room) {
-    const at::Tensor counts = targets.ne(kIgnoredTarget).unsqueeze(1);
-    const at::Tensor classes = targets.clamp_min(0).unsqueeze(1);
-    const auto type = at::isReducedFloatingType(scores.scalar_type())
-                          ? at::kFloat
-                          : scores.scalar_type();
-    const at::Tensor sums =
-        at::empty({scores.size(0), 1}, scores.options().dtype(type));
+    const std::int64_t classes = scores.size(1);
+    const at::Tensor sums = at::empty({scores.size(0)}, at::dtype(at::kFloat));
     const at::Tensor losses = at::empty_like(sums);
-    for_each_block(scores, [&](std::int64_t first, std::int64_t count) {
-      at::Tensor block = precise(scores.narrow(0, first, count));
-      const at::Tensor largest = block.amax(1, true);
-      const at::Tensor chosen =
-          block.gather(1, classes.narrow(0, first, count)) - largest;
-      at::Tensor out = room.narrow(0, first, count);
-      at::Tensor exponentials =
-          out.scalar_type() == type ? out : at::empty_like(block);
-      at::sub_out(exponentials, block, largest).exp_();
-      at::Tensor sum = sums.narrow(0, first, count);
-      at::sum_out(sum, exponentials, {1}, true);
-      losses.narrow(0, first, count).copy_(sum.log() - chosen);
-      if (!out.is_same(exponentials)) {
-        out.copy_(exponentials);
-      }
+    float* const sum = sums.mutable_data_ptr<float>();
+    float* const loss = losses.mutable_data_ptr<float>();
+    const auto* target = targets.const_data_ptr<std::int64_t>();
+    for_number_type(scores, [&]<class Number>(Number /*type*/) {
+      const Number* from = numbers<Number>(scores);
+      Number* to = numbers<Number>(room);
+      at::parallel_for(0,
+                       scores.size(0),
+                       kRowShare,
+                       [&](std::int64_t first, std::int64_t end) {
+                         for (std::int64_t row = first; row < end; ++row) {
+                           loss[row] = row_loss(from + row * classes,
+                                                to + row * classes,
+                                                classes,
+                                                target[row],
+                                                sum[row]);
+                         }
+                       });
     });
-    context->save_for_backward({room, classes, counts, sums});
+    context->save_for_backward({room, targets, sums});
     context->saved_data["spent"] = false;
-    return losses.masked_fill_(counts.logical_not(), 0).sum();
+    return losses.sum();
   }
 
   static variable_list backward(AutogradContext* context,
@@ -83,16 +94,27 @@ struct BlockedCrossEntropy : torch::autograd::Function<BlockedCrossEntropy> {
     context->saved_data["spent"] = true;
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& room = saved[0];
-    const at::Tensor weights =  // of every row: none where it does not count
-        gradients[0].to(saved[3].scalar_type()) * saved[2];
-    const at::Tensor factors = weights / saved[3];
-    for_each_block(room, [&](std::int64_t first, std::int64_t count) {
-      at::Tensor block = room.narrow(0, first, count);
-      block.mul_(factors.narrow(0, first, count));
-      block.scatter_add_(
-          1,
-          saved[1].narrow(0, first, count),
-          weights.narrow(0, first, count).neg().to(block.scalar_type()));
+    const std::int64_t classes = room.size(1);
+    const auto weight = gradients[0].item<float>();
+    const auto* target = saved[1].const_data_ptr<std::int64_t>();
+    const float* sum = saved[2].const_data_ptr<float>();
+    for_number_type(room, [&]<class Number>(Number /*type*/) {
+      Number* const values = numbers<Number>(room);
+      at::parallel_for(0,
+                       room.size(0),
+                       kRowShare,
+                       [&](std::int64_t first, std::int64_t end) {
+                         for (std::int64_t row = first; row < end; ++row) {
+                           Number* const own = values + row * classes;
+                           const bool counts = target[row] != kIgnoredTarget;
+                           kernels::scale(
+                               own, classes, counts ? weight / sum[row] : 0.0F);
+                           if (counts) {
+                             Number& chosen = own[target[row]];
+                             store(to_float(chosen) - weight, chosen);
+                           }
+                         }
+                       });
     });
     return {room, {}, {}};
   }
@@ -102,14 +124,18 @@ struct BlockedCrossEntropy : torch::autograd::Function<BlockedCrossEntropy> {
 
 // NOLINTNEXTLINE: by value, to see whether anybody else holds the scores.
 at::Tensor cross_entropy_sum(at::Tensor scores, const at::Tensor& targets) {
-  if (!at::GradMode::is_enabled() || !scores.requires_grad()) {
+  if (!at::GradMode::is_enabled() || !scores.requires_grad() ||
+      !has_number_type(scores)) {
     return at::cross_entropy_loss(
         scores, targets, /*weight=*/{}, at::Reduction::Sum, kIgnoredTarget);
   }
-  const at::Tensor room = is_held_by_nobody_else(scores)
-                              ? scores.detach()
-                              : at::empty_like(scores.detach());
-  return BlockedCrossEntropy::apply(scores, targets, room);
+  check_targets(targets, scores.size(1));
+  const at::Tensor room =
+      is_held_by_nobody_else(scores)
+          ? scores.detach()
+          : at::empty_like(scores.detach(), at::MemoryFormat::Contiguous);
+  return RowwiseCrossEntropy::apply(
+      scores.contiguous(), targets.contiguous(), room);
 }
 
 }  // namespace cleave

@@ -3,7 +3,10 @@
 #include <torch/nn/modules/normalization.h>
 
 #include "cleave/error.h"
+#include "cleave/model/attention.h"
 #include "cleave/model/families.h"
+#include "cleave/model/gelu.h"
+#include "cleave/model/numbers.h"
 
 namespace cleave {
 namespace {
@@ -70,18 +73,32 @@ struct AttentionImpl : torch::nn::Module {
     const std::int64_t n = x.size(0);
     const std::int64_t length = x.size(1);
     const std::int64_t width = x.size(2);
-    const auto heads = through(qkv_, norm_(x))
-                           .view({n, length, 3, heads_, width / heads_})
-                           .permute({2, 0, 3, 1, 4});  // 3, n, heads, length, d
-    const at::Tensor mixed = at::scaled_dot_product_attention(
-        heads[0], heads[1], heads[2], {}, is_training() ? dropout_ : 0.0, true);
-    return torch::dropout(
-        through(out_, mixed.transpose(1, 2).reshape({n, length, width})),
-        dropout_,
-        is_training());
+    const at::Tensor qkv = through(qkv_, norm_(x));
+    return torch::dropout(through(out_, attended(qkv).view({n, length, width})),
+                          dropout_,
+                          is_training());
   }
 
  private:
+  // torch's own attention also drops out.
+  at::Tensor attended(const at::Tensor& qkv) const {
+    if (!has_number_type(qkv) || (is_training() && dropout_ > 0)) {
+      const std::int64_t d = qkv.size(2) / (3 * heads_);
+      const at::Tensor parts =
+          qkv.view({qkv.size(0), qkv.size(1), 3, heads_, d})
+              .permute({2, 0, 3, 1, 4});
+      return at::scaled_dot_product_attention(parts[0],
+                                              parts[1],
+                                              parts[2],
+                                              {},
+                                              is_training() ? dropout_ : 0.0,
+                                              true)
+          .transpose(1, 2)
+          .contiguous();
+    }
+    return causal_attention(qkv, heads_);
+  }
+
   std::int64_t heads_;
   double dropout_;
   torch::nn::LayerNorm norm_;
@@ -98,7 +115,7 @@ struct FeedForwardImpl : torch::nn::Module {
         down_(register_module("down", make_linear(4 * width, width, true))) {}
 
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor wide = torch::gelu(through(up_, norm_(x)), "tanh");
+    const at::Tensor wide = tanh_gelu(through(up_, norm_(x)));
     return torch::dropout(through(down_, wide), dropout_, is_training());
   }
 

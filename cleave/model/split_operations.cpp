@@ -11,6 +11,7 @@
 
 #include "cleave/model/intercept.h"
 #include "cleave/model/low_precision.h"
+#include "cleave/model/numbers.h"
 #include "cleave/model/weight_queue.h"
 
 namespace cleave {
@@ -55,8 +56,16 @@ variable_list now_or_later(const Values& parameters,
 
 // Sums of bf16 are made in fp32.
 at::Tensor sum_of_rows(const at::Tensor& rows) {
-  return rows.scalar_type() == at::kBFloat16 ? rows.sum(0, false, at::kFloat)
-                                             : rows.sum(0);
+  if (rows.scalar_type() != at::kBFloat16 || !rows.is_contiguous()) {
+    return rows.sum(0, false, at::kFloat);
+  }
+  const at::Tensor sums = at::zeros({rows.size(1)}, at::dtype(at::kFloat));
+  const Bf16* const values = numbers<Bf16>(rows);
+  for (std::int64_t row = 0; row < rows.size(0); ++row) {
+    kernels::add(
+        numbers<float>(sums), values + row * rows.size(1), rows.size(1));
+  }
+  return sums;
 }
 
 struct SplitLinear : torch::autograd::Function<SplitLinear> {
@@ -88,7 +97,9 @@ struct SplitLinear : torch::autograd::Function<SplitLinear> {
         now_or_later({saved[2], saved[3]}, [rows, input, has_bias] {
           Values result{rows.t().mm(input.reshape({-1, input.size(-1)}))};
           if (has_bias) {
-            result.push_back(sum_of_rows(rows));
+            result.push_back(rows.scalar_type() == at::kBFloat16
+                                 ? sum_of_rows(rows)
+                                 : rows.sum(0));
           }
           return result;
         });

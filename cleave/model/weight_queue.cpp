@@ -1,15 +1,18 @@
 #include "cleave/model/weight_queue.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <map>
-#include <span>
 #include <utility>
+
+#include "cleave/model/numbers.h"
 
 namespace cleave {
 namespace {
+
+constexpr std::int64_t kSumShare = 1 << 16;  // numbers that pay for a thread
 
 struct CurrentBackward {
   WeightQueue* queue = nullptr;
@@ -31,12 +34,12 @@ void add_to(at::Tensor& sum, const at::Tensor& gradient) {
     sum.add_(gradient);
     return;
   }
-  const std::span to(sum.mutable_data_ptr<float>(),
-                     static_cast<size_t>(sum.numel()));
-  const auto* from = gradient.const_data_ptr<at::BFloat16>();
-  for (size_t i = 0; i < to.size(); ++i) {
-    to[i] += static_cast<float>(from[i]);
-  }
+  float* const to = numbers<float>(sum);
+  const Bf16* const from = numbers<Bf16>(gradient);
+  at::parallel_for(
+      0, sum.numel(), kSumShare, [&](std::int64_t first, std::int64_t end) {
+        kernels::add(to + first, from + first, end - first);
+      });
 }
 
 const void* key_of(const at::Tensor& parameter) {
@@ -68,6 +71,9 @@ bool AtOnce::has(const at::Tensor& parameter) const {
 }
 
 void WeightQueue::push(Values parameters, Work work) {
+  for (const at::Tensor& parameter : parameters) {
+    ++left_[key_of(parameter)];
+  }
   entries_.push_back({std::move(parameters), std::move(work)});
 }
 
@@ -83,28 +89,28 @@ bool WeightQueue::has(const at::Tensor& parameter) const {
 }
 
 void WeightQueue::run() {
+  while (run_next()) {
+  }
+}
+
+bool WeightQueue::run_next() {
+  if (next_ == entries_.size()) {
+    return false;
+  }
   const torch::NoGradGuard no_grad;
-  std::map<const void*, int> open;  // gradients still to come, per parameter
-  for (const Entry& entry : entries_) {
-    for (const at::Tensor& parameter : entry.parameters) {
-      ++open[key_of(parameter)];
+  Entry& entry = entries_[next_++];
+  const Values gradients = entry.work();
+  entry.work = nullptr;  // and with it what it kept in memory
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const at::Tensor& parameter = entry.parameters[i];
+    const auto type = parameter.scalar_type();
+    at::Tensor& sum = sums_[key_of(parameter)];
+    sum = sum.defined() ? sum.to(type) + gradients[i].to(type) : gradients[i];
+    if (--left_[key_of(parameter)] == 0) {
+      accumulate_gradient(parameter, std::exchange(sum, {}));
     }
   }
-  std::map<const void*, at::Tensor> sums;
-  for (Entry& entry : entries_) {
-    const Values gradients = entry.work();
-    entry.work = nullptr;  // and with it what it kept in memory
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      const at::Tensor& parameter = entry.parameters[i];
-      const auto type = parameter.scalar_type();
-      at::Tensor& sum = sums[key_of(parameter)];
-      sum = sum.defined() ? sum.to(type) + gradients[i].to(type) : gradients[i];
-      if (--open[key_of(parameter)] == 0) {
-        accumulate_gradient(parameter, std::exchange(sum, {}));
-      }
-    }
-  }
-  entries_.clear();
+  return true;
 }
 
 SplittingForward::SplittingForward() {

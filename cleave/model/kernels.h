@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+
+#include "cleave/model/bf16.h"
+
+// Loops over numbers in memory that libtorch has only slower: compiled for
+// several generations of processors, the best one is taken when the program
+// starts. All arithmetic is in fp32, whatever type is in memory. A result does
+// not depend on how many calls a range is divided into.
+namespace cleave::kernels {
+
+// y = GELU(x), in its tanh form.
+void gelu(const float* x, float* y, std::int64_t count);
+void gelu(const Bf16* x, Bf16* y, std::int64_t count);
+
+// dx = dy * GELU'(x).
+void gelu_backward(const float* x,
+                   const float* dy,
+                   float* dx,
+                   std::int64_t count);
+void gelu_backward(const Bf16* x, const Bf16* dy, Bf16* dx, std::int64_t count);
+
+// One row of scores. The first `seen` of them count, times `scale`.
+struct ScoreRow {
+  std::int64_t seen = 0;
+  std::int64_t length = 0;
+  float scale = 1;
+};
+
+// Writes their softmax over the scores, zero where they do not count. Returns
+// the logarithm of the sum of exponentials.
+float softmax(const ScoreRow& row, float* scores);
+float softmax(const ScoreRow& row, Bf16* scores);
+
+// The probabilities again, from the scores and that logarithm, and over
+// `gradient`, which is that of the probabilities, that of the scores.
+void softmax_backward(const ScoreRow& row,
+                      float log_sum,
+                      float* scores,
+                      float* gradient);
+void softmax_backward(const ScoreRow& row,
+                      float log_sum,
+                      Bf16* scores,
+                      Bf16* gradient);
+
+// out = exp(score - the largest score); `out` may be the scores.
+struct Exponentials {
+  float largest = 0;
+  float sum = 0;
+};
+Exponentials exponentials(const float* scores, float* out, std::int64_t count);
+Exponentials exponentials(const Bf16* scores, Bf16* out, std::int64_t count);
+
+// values *= factor.
+void scale(float* values, std::int64_t count, float factor);
+void scale(Bf16* values, std::int64_t count, float factor);
+
+// sums += values.
+void add(float* sums, const Bf16* values, std::int64_t count);
+
+}  // namespace cleave::kernels
