@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cleave/comm/in_process.h"
+#include "cleave/comm/memory.h"
 #include "cleave/model/attention.h"
 #include "cleave/model/cross_entropy.h"
 #include "cleave/model/families.h"
@@ -61,6 +62,7 @@ BENCHMARK(hand_over_without_waking);
 // A block of the benchmark's GPT, forward and backward, whole or as B and W.
 void transformer_block(benchmark::State& state) {
   at::set_num_threads(1);
+  const MemoryScope memory(std::make_shared<DeviceMemory>());
   const bool split = state.range(0) != 0;
   const Model model = gpt(
       {.width = 512, .depth = 1, .heads = 8, .context = 256, .vocabulary = 64});
@@ -87,6 +89,7 @@ void compare(benchmark::State& state,
              const Theirs& theirs,
              const Ours& ours) {
   at::set_num_threads(1);
+  const MemoryScope memory(std::make_shared<DeviceMemory>());
   const at::Tensor input = made.to(type_of(state)).requires_grad_();
   at::Tensor gradient;
   for (auto _ : state) {

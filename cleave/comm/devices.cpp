@@ -18,6 +18,20 @@ namespace {
 
 constexpr int kMaxDevices = 256;
 
+// Where a core lies: hardware threads of one core lie together.
+std::pair<int, int> place_of(int core) {
+  const std::string folder =
+      "/sys/devices/system/cpu/cpu" + std::to_string(core) + "/topology/";
+  const auto number_in = [](const std::string& file) {
+    int number = 0;
+    std::ifstream(file) >> number;  // zero where the system does not say
+    return number;
+  };
+  return {number_in(folder + "physical_package_id"),
+          number_in(folder + "core_id")};
+}
+
+// Ordered so that neighbours share the most.
 std::vector<int> usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -28,6 +42,7 @@ std::vector<int> usable_cores() {
       cores.push_back(core);
     }
   }
+  std::ranges::stable_sort(cores, {}, place_of);
   return cores;
 }
 

@@ -21,15 +21,47 @@ constexpr std::int64_t kScoreBytes = std::int64_t{512} << 10;
 constexpr std::int64_t kScoreShare =
     16;  // rows of scores that pay for a thread
 
-// Queries, keys or values of a sample's heads, [heads, length, d].
-at::Tensor part_of(const at::Tensor& qkv,
-                   std::int64_t sample,
-                   std::int64_t part) {
-  return qkv[sample].select(1, part).transpose(0, 1);
+// Queries, keys and values, each [n * heads, length, d].
+struct Parts {
+  // Copied out of where they lie side by side: products of matrices that lie in
+  // order are several times as fast.
+  Parts(const at::Tensor& qkv, std::int64_t heads)
+      : together(qkv.view({qkv.size(0), qkv.size(1), 3, heads, -1})
+                     .permute({2, 0, 3, 1, 4})
+                     .contiguous()
+                     .flatten(1, 2)),
+        q(together[0]),
+        k(together[1]),
+        v(together[2]) {}
+
+  // Room for gradients of the same shape.
+  explicit Parts(const Parts& like)
+      : together(at::empty_like(like.together)),
+        q(together[0]),
+        k(together[1]),
+        v(together[2]) {}
+
+  std::int64_t heads() const { return q.size(0); }  // of all samples
+  std::int64_t length() const { return q.size(1); }
+  float scale() const {
+    return 1.0F / std::sqrt(static_cast<float>(q.size(2)));
+  }
+
+  at::Tensor together;
+  at::Tensor q;
+  at::Tensor k;
+  at::Tensor v;
+};
+
+// [n * heads, length, d] to [n, length, heads * d].
+at::Tensor side_by_side(const at::Tensor& attended, std::int64_t heads) {
+  return attended.view({-1, heads, attended.size(1), attended.size(2)})
+      .transpose(1, 2)
+      .flatten(2, 3);
 }
 
-// One block of the scores of a sample: some heads, and some rows of queries
-// with all keys that they see.
+// One block of the scores: some heads, and some rows of queries with all keys
+// that they see.
 struct Block {
   std::int64_t first_head = 0;
   std::int64_t heads = 0;
@@ -37,35 +69,38 @@ struct Block {
   std::int64_t rows = 0;
 
   std::int64_t seen() const { return first_row + rows; }
+  at::Tensor heads_of(const at::Tensor& tensor) const {
+    return tensor.narrow(0, first_head, heads);
+  }
   at::Tensor queries_of(const at::Tensor& tensor) const {
-    return tensor.narrow(0, first_head, heads).narrow(1, first_row, rows);
+    return heads_of(tensor).narrow(1, first_row, rows);
   }
   at::Tensor keys_of(const at::Tensor& tensor) const {
-    return tensor.narrow(0, first_head, heads).narrow(1, 0, seen());
+    return heads_of(tensor).narrow(1, 0, seen());
+  }
+  at::Tensor products(const at::Tensor& queries, const at::Tensor& keys) const {
+    return at::bmm(queries_of(queries), keys_of(keys).transpose(1, 2));
   }
 };
 
-// Calls visit(block) for all blocks of one sample, rows ascending.
+// Calls visit(block) for all blocks, rows of the same heads ascending.
 template <class Visit>
-void for_each_block(std::int64_t heads,
-                    std::int64_t length,
-                    std::int64_t number_bytes,
-                    const Visit& visit) {
+void for_each_block(const Parts& parts, const Visit& visit) {
+  const std::int64_t length = parts.length();
   const std::int64_t rows = std::min(kRows, length);
   const std::int64_t together = std::clamp<std::int64_t>(
-      kScoreBytes / (rows * length * number_bytes), 1, heads);
-  for (std::int64_t head = 0; head < heads; head += together) {
+      kScoreBytes / (rows * length * parts.q.element_size()), 1, parts.heads());
+  for (std::int64_t head = 0; head < parts.heads(); head += together) {
     for (std::int64_t row = 0; row < length; row += rows) {
       visit(Block{head,
-                  std::min(together, heads - head),
+                  std::min(together, parts.heads() - head),
                   row,
                   std::min(rows, length - row)});
     }
   }
 }
 
-// Calls visit(row of scores, head, row of queries) for a block's scores,
-// [heads, rows, seen].
+// Calls visit(row of the block's scores, head, row of queries) for all of them.
 template <class Visit>
 void for_each_row(const Block& block, const Visit& visit) {
   at::parallel_for(0,
@@ -80,141 +115,124 @@ void for_each_row(const Block& block, const Visit& visit) {
                    });
 }
 
+// Scores to probabilities; the logarithms of their sums to `log_sums`.
+void normalise(const Block& block,
+               float scale,
+               const at::Tensor& scores,
+               const at::Tensor& log_sums) {
+  float* const sums = log_sums.mutable_data_ptr<float>();
+  const std::int64_t length = log_sums.size(1);
+  for_number_type(scores, [&]<class Number>(Number /*type*/) {
+    Number* const values = numbers<Number>(scores);
+    for_each_row(
+        block, [&](std::int64_t i, std::int64_t head, std::int64_t row) {
+          sums[head * length + row] = kernels::softmax(
+              {.seen = row + 1, .length = block.seen(), .scale = scale},
+              values + i * block.seen());
+        });
+  });
+}
+
+// Scores to probabilities once more; gradients of those to gradients of scores.
+void normalise_backward(const Block& block,
+                        float scale,
+                        const at::Tensor& log_sums,
+                        const at::Tensor& scores,
+                        const at::Tensor& gradients) {
+  const float* const sums = log_sums.const_data_ptr<float>();
+  const std::int64_t length = log_sums.size(1);
+  for_number_type(scores, [&]<class Number>(Number /*type*/) {
+    Number* const values = numbers<Number>(scores);
+    Number* const given = numbers<Number>(gradients);
+    for_each_row(
+        block, [&](std::int64_t i, std::int64_t head, std::int64_t row) {
+          kernels::softmax_backward(
+              {.seen = row + 1, .length = block.seen(), .scale = scale},
+              sums[head * length + row],
+              values + i * block.seen(),
+              given + i * block.seen());
+        });
+  });
+}
+
+// Adds what the blocks of some heads find for the keys they see, in fp32.
+class KeySum {
+ public:
+  // Adds `part`; with the last block, writes the sum to `to`.
+  void add(const Block& block, const at::Tensor& part, const at::Tensor& to) {
+    const bool is_last = block.seen() == to.size(1);
+    if (block.first_row == 0) {
+      sum_ = is_last ? part
+                     : at::zeros({block.heads, to.size(1), to.size(2)},
+                                 part.options().dtype(at::kFloat));
+    }
+    if (!sum_.is_same(part)) {
+      sum_.narrow(1, 0, block.seen()).add_(part);
+    }
+    if (is_last) {
+      block.heads_of(to).copy_(sum_);
+    }
+  }
+
+ private:
+  at::Tensor sum_;
+};
+
 struct CausalAttention : torch::autograd::Function<CausalAttention> {
   static at::Tensor forward(AutogradContext* context,
-                            const at::Tensor& packed,
+                            const at::Tensor& qkv,
                             std::int64_t heads) {
-    const at::Tensor qkv = unpacked(packed, heads);
-    const std::int64_t samples = qkv.size(0);
-    const std::int64_t length = qkv.size(1);
-    const std::int64_t d = qkv.size(4);
+    const Parts parts(qkv, heads);
     const at::Tensor log_sums =
-        at::empty({samples, heads, length}, at::dtype(at::kFloat));
-    const at::Tensor attended =
-        at::empty({samples, length, heads, d}, qkv.options());
-    const float scale = scale_of(d);
-    for (std::int64_t sample = 0; sample < samples; ++sample) {
-      const at::Tensor q = part_of(qkv, sample, 0);
-      const at::Tensor k = part_of(qkv, sample, 1);
-      const at::Tensor v = part_of(qkv, sample, 2);
-      const at::Tensor out = attended[sample].transpose(0, 1);
-      float* const sums = log_sums[sample].mutable_data_ptr<float>();
-      for_each_block(heads, length, qkv.element_size(), [&](const Block& b) {
-        const at::Tensor scores =
-            at::bmm(b.queries_of(q), b.keys_of(k).transpose(1, 2));
-        for_number_type(scores, [&]<class Number>(Number /*type*/) {
-          Number* const values = numbers<Number>(scores);
-          for_each_row(
-              b, [&](std::int64_t i, std::int64_t head, std::int64_t row) {
-                sums[head * length + row] = kernels::softmax(
-                    {.seen = row + 1, .length = b.seen(), .scale = scale},
-                    values + i * b.seen());
-              });
-        });
-        b.queries_of(out).copy_(at::bmm(scores, b.keys_of(v)));
-      });
-    }
-    context->save_for_backward({packed, log_sums});
+        at::empty({parts.heads(), parts.length()}, at::dtype(at::kFloat));
+    const at::Tensor attended = at::empty_like(parts.v);
+    for_each_block(parts, [&](const Block& block) {
+      const at::Tensor scores = block.products(parts.q, parts.k);
+      normalise(block, parts.scale(), scores, log_sums);
+      block.queries_of(attended).copy_(at::bmm(scores, block.keys_of(parts.v)));
+    });
+    context->save_for_backward({qkv, log_sums});
     context->saved_data["heads"] = heads;
-    return attended.view({samples, length, heads * d});
+    return side_by_side(attended, heads);
   }
 
   static variable_list backward(AutogradContext* context,
                                 const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const std::int64_t heads = context->saved_data["heads"].toInt();
-    const at::Tensor qkv = unpacked(saved[0], heads);
-    const std::int64_t length = qkv.size(1);
-    const std::int64_t d = qkv.size(4);
+    const Parts parts(saved[0], heads);
+    const Parts found(parts);
     const at::Tensor given =
-        gradients[0].reshape({qkv.size(0), length, heads, d});
-    const at::Tensor found = at::empty_like(qkv);
-    for (std::int64_t sample = 0; sample < qkv.size(0); ++sample) {
-      backward_sample(
-          qkv, saved[1][sample], given[sample].transpose(0, 1), found, sample);
-    }
-    return {found.view(saved[0].sizes()), {}};
-  }
-
- private:
-  static at::Tensor unpacked(const at::Tensor& packed, std::int64_t heads) {
-    const std::int64_t d = packed.size(2) / (3 * heads);
-    return packed.contiguous().view(
-        {packed.size(0), packed.size(1), 3, heads, d});
-  }
-
-  static float scale_of(std::int64_t d) {
-    return 1.0F / std::sqrt(static_cast<float>(d));
-  }
-
-  static void backward_sample(const at::Tensor& qkv,
-                              const at::Tensor& log_sums,
-                              const at::Tensor& given,
-                              const at::Tensor& found,
-                              std::int64_t sample) {
-    const at::Tensor q = part_of(qkv, sample, 0);
-    const at::Tensor k = part_of(qkv, sample, 1);
-    const at::Tensor v = part_of(qkv, sample, 2);
-    const at::Tensor dq = part_of(found, sample, 0);
-    const at::Tensor dk = part_of(found, sample, 1);
-    const at::Tensor dv = part_of(found, sample, 2);
-    const std::int64_t length = q.size(1);
-    const float scale = scale_of(q.size(2));
-    const float* const sums = log_sums.const_data_ptr<float>();
-    at::Tensor dk_sum;  // of the current heads
-    at::Tensor dv_sum;
-    for_each_block(q.size(0), length, q.element_size(), [&](const Block& b) {
-      const at::Tensor scores =
-          at::bmm(b.queries_of(q), b.keys_of(k).transpose(1, 2));
-      const at::Tensor dscores =
-          at::bmm(b.queries_of(given), b.keys_of(v).transpose(1, 2));
-      for_number_type(scores, [&]<class Number>(Number /*type*/) {
-        Number* const values = numbers<Number>(scores);
-        Number* const dvalues = numbers<Number>(dscores);
-        for_each_row(
-            b, [&](std::int64_t i, std::int64_t head, std::int64_t row) {
-              kernels::softmax_backward(
-                  {.seen = row + 1, .length = b.seen(), .scale = scale},
-                  sums[head * length + row],
-                  values + i * b.seen(),
-                  dvalues + i * b.seen());
-            });
-      });
-      b.queries_of(dq).copy_(at::bmm(dscores, b.keys_of(k)));
-      add_block(
-          dk_sum, b, length, at::bmm(dscores.transpose(1, 2), b.queries_of(q)));
-      add_block(dv_sum,
-                b,
-                length,
-                at::bmm(scores.transpose(1, 2), b.queries_of(given)));
-      if (b.seen() == length) {
-        dk.narrow(0, b.first_head, b.heads).copy_(dk_sum);
-        dv.narrow(0, b.first_head, b.heads).copy_(dv_sum);
-      }
+        gradients[0]
+            .reshape({-1, parts.length(), heads, parts.q.size(2)})
+            .transpose(1, 2)
+            .contiguous()
+            .flatten(0, 1);
+    KeySum of_keys;
+    KeySum of_values;
+    for_each_block(parts, [&](const Block& block) {
+      const at::Tensor scores = block.products(parts.q, parts.k);
+      const at::Tensor dscores = block.products(given, parts.v);
+      normalise_backward(block, parts.scale(), saved[1], scores, dscores);
+      block.queries_of(found.q).copy_(at::bmm(dscores, block.keys_of(parts.k)));
+      of_keys.add(block,
+                  at::bmm(dscores.transpose(1, 2), block.queries_of(parts.q)),
+                  found.k);
+      of_values.add(block,
+                    at::bmm(scores.transpose(1, 2), block.queries_of(given)),
+                    found.v);
     });
-  }
-
-  // Adds what one block found for the keys it sees, in fp32.
-  static void add_block(at::Tensor& sum,
-                        const Block& block,
-                        std::int64_t length,
-                        const at::Tensor& part) {
-    if (block.first_row == 0 && block.seen() == length) {
-      sum = part;
-      return;
-    }
-    if (block.first_row == 0) {
-      sum = at::zeros({block.heads, length, part.size(2)},
-                      part.options().dtype(at::kFloat));
-    }
-    sum.narrow(1, 0, block.seen()).add_(part);
+    return {found.together.view({3, -1, heads, parts.length(), parts.q.size(2)})
+                .permute({1, 3, 0, 2, 4})
+                .flatten(2, 4),
+            {}};
   }
 };
 
 }  // namespace
 
 at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t heads) {
-  return CausalAttention::apply(qkv, heads);
+  return CausalAttention::apply(qkv.contiguous(), heads);
 }
 
 }  // namespace cleave

@@ -48,7 +48,8 @@ variable_list now_or_later(const Values& parameters,
   const Values gradients = work();
   for (size_t i = 0, next = 0; i < parameters.size(); ++i) {
     if (parameters[i].defined()) {
-      now[i] = gradients[next++];
+      const at::Tensor& gradient = gradients[next++];
+      now[i] = gradient.is_sparse() ? gradient.to_dense() : gradient;
     }
   }
   return now;
@@ -107,6 +108,22 @@ struct SplitLinear : torch::autograd::Function<SplitLinear> {
   }
 };
 
+// The gradient of an embedding's weights. Sparse where it may be: a microbatch
+// uses few of the rows, and sums over them have the bits of dense sums.
+at::Tensor rows_gradient(const at::Tensor& gradient,
+                         const at::Tensor& indices,
+                         std::int64_t count,
+                         std::int64_t padding,
+                         bool scaled) {
+  if (scaled) {
+    return at::embedding_backward(
+        gradient, indices, count, padding, scaled, /*sparse=*/false);
+  }
+  return at::embedding_sparse_backward(
+             gradient, indices, count, padding, scaled)
+      .coalesce();
+}
+
 struct SplitEmbedding : torch::autograd::Function<SplitEmbedding> {
   static at::Tensor forward(AutogradContext* context,
                             const at::Tensor& weight,
@@ -124,17 +141,17 @@ struct SplitEmbedding : torch::autograd::Function<SplitEmbedding> {
                                 const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& weight = saved[0];
-    const variable_list of_weights = now_or_later(
-        {weight},
-        [gradient = gradients[0],
-         type = weight.scalar_type(),
-         indices = saved[1],
-         count = weight.size(0),
-         padding = context->saved_data["padding"].toInt(),
-         scaled = context->saved_data["scaled"].toBool()] {
-          return Values{at::embedding_backward(
-              gradient.to(type), indices, count, padding, scaled, false)};
-        });
+    const variable_list of_weights =
+        now_or_later({weight},
+                     [gradient = gradients[0],
+                      type = weight.scalar_type(),
+                      indices = saved[1],
+                      count = weight.size(0),
+                      padding = context->saved_data["padding"].toInt(),
+                      scaled = context->saved_data["scaled"].toBool()] {
+                       return Values{rows_gradient(
+                           gradient.to(type), indices, count, padding, scaled)};
+                     });
     return {of_weights[0], {}, {}, {}};
   }
 };

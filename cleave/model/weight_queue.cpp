@@ -28,7 +28,7 @@ CurrentBackward& current_backward() {
 // The same as sum.add_(gradient), which would first make a copy of the gradient
 // in the type of the sum.
 void add_to(at::Tensor& sum, const at::Tensor& gradient) {
-  if (gradient.scalar_type() != at::kBFloat16 ||
+  if (gradient.is_sparse() || gradient.scalar_type() != at::kBFloat16 ||
       sum.scalar_type() != at::kFloat || !sum.is_contiguous() ||
       !gradient.is_contiguous()) {
     sum.add_(gradient);
@@ -53,6 +53,8 @@ void accumulate_gradient(const at::Tensor& parameter, at::Tensor gradient) {
   at::Tensor& sum = parameter.mutable_grad();
   if (sum.defined()) {
     add_to(sum, gradient);
+  } else if (gradient.is_sparse()) {
+    sum = gradient.to_dense();
   } else if (gradient.scalar_type() != parameter.scalar_type()) {
     sum = gradient.to(parameter.scalar_type());
   } else if (gradient.strides() == parameter.strides()) {
@@ -104,9 +106,14 @@ bool WeightQueue::run_next() {
   for (size_t i = 0; i < gradients.size(); ++i) {
     const at::Tensor& parameter = entry.parameters[i];
     const auto type = parameter.scalar_type();
+    int& left = left_[key_of(parameter)];
     at::Tensor& sum = sums_[key_of(parameter)];
-    sum = sum.defined() ? sum.to(type) + gradients[i].to(type) : gradients[i];
-    if (--left_[key_of(parameter)] == 0) {
+    const bool is_only_one = !sum.defined() && left == 1;
+    const at::Tensor gradient = gradients[i].is_sparse() && !is_only_one
+                                    ? gradients[i].to_dense()
+                                    : gradients[i];
+    sum = sum.defined() ? sum.to(type) + gradient.to(type) : gradient;
+    if (--left == 0) {
       accumulate_gradient(parameter, std::exchange(sum, {}));
     }
   }
