@@ -71,6 +71,7 @@ Model model_of(const Config& config, const Dataset& data) {
           .vocabulary = config.model.vocabulary,
           .dropout = config.model.dropout,
           .tied = config.model.tied,
+          .head_parts = config.model.head_parts,
           .seed = static_cast<std::uint64_t>(config.model.seed),
       });
 }

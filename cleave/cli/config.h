@@ -27,6 +27,7 @@ struct ModelConfig {
   std::int64_t context = 32;
   std::int64_t vocabulary = 64;
   bool tied = true;
+  std::int64_t head_parts = 1;
 
   bool operator==(const ModelConfig&) const = default;
 };

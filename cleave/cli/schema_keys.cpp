@@ -103,6 +103,11 @@ constexpr std::array kKeys{
     Key{"model.tied",
         slot<&Config::model, &ModelConfig::tied>,
         "use the embedding's weights for the output too (gpt)"},
+    Key{"model.head_parts",
+        slot<&Config::model, &ModelConfig::head_parts>,
+        "layers that the output over the vocabulary is cut into, so that "
+        "devices can share it (gpt, not tied)",
+        at_least(1)},
     Key{"data.source",
         slot<&Config::data, &DataConfig::source>,
         "where the samples come from",

@@ -21,7 +21,8 @@ struct FamilyOptions {
   std::int64_t context = 0;         // gpt: longest sequence
   std::int64_t vocabulary = 0;      // gpt: number of tokens
   double dropout = 0;
-  bool tied = true;  // gpt: the head shares the embedding's weight
+  bool tied = true;             // gpt: the head shares the embedding's weight
+  std::int64_t head_parts = 1;  // gpt: layers that the head is cut into
   std::uint64_t seed = 0;
 };
 

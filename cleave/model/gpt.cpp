@@ -150,6 +150,39 @@ struct HeadImpl : torch::nn::Module {
   torch::nn::LayerNorm norm_;
 };
 
+// Scores for some of the tokens, from vectors that are normalised already.
+struct HeadPartImpl : torch::nn::Module {
+  HeadPartImpl(std::int64_t width, std::int64_t tokens)
+      : weight(register_parameter("weight", torch::empty({tokens, width}))) {
+    torch::nn::init::normal_(weight, 0, kInitialSpread);
+  }
+
+  at::Tensor forward(const at::Tensor& x) { return torch::linear(x, weight); }
+
+  at::Tensor weight;
+};
+
+// The parts' scores side by side.
+Layer make_join() {
+  return {std::make_shared<torch::nn::Module>("join"),
+          [](const Values& parts) { return Values{torch::cat(parts, -1)}; }};
+}
+
+// The head as layers that each score some of the tokens.
+void add_head_parts(Model& model,
+                    std::int64_t width,
+                    std::int64_t tokens,
+                    std::int64_t parts) {
+  model.add<torch::nn::LayerNorm>("head.norm", std::vector{width});
+  std::vector<std::string> names;
+  for (std::int64_t i = 0; i < parts; ++i) {
+    const std::int64_t size = tokens / parts + (i < tokens % parts ? 1 : 0);
+    names.push_back("head.part." + std::to_string(i));
+    model.add<HeadPartImpl>(names.back(), width, size).reads({"head.norm"});
+  }
+  model.add("head.join", make_join).reads(names);
+}
+
 }  // namespace
 
 Model gpt(const FamilyOptions& options) {
@@ -177,6 +210,18 @@ Model gpt(const FamilyOptions& options) {
     model.add<ResidualImpl>(block + "mlp_sum")
         .reads({block + "mlp", block + "attention_sum"});
     stream = block + "mlp_sum";
+  }
+  if (options.head_parts > 1) {
+    if (options.tied || options.head_parts > tokens) {
+      fail("a head of " + std::to_string(options.head_parts) +
+               " parts is not possible " +
+               (options.tied ? "while it shares the embedding's weight"
+                             : "for fewer tokens than that"),
+           options.tied ? "Set model.tied to false."
+                        : "Choose a smaller model.head_parts.");
+    }
+    add_head_parts(model, width, tokens, options.head_parts);
+    return model;
   }
   LayerSpec& head = model.add<HeadImpl>("head", width, tokens);
   if (options.tied) {

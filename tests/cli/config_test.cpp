@@ -27,7 +27,7 @@ int count(const std::string& text, const std::string& part) {
 // A config in which no key has its default.
 Config unusual() {
   Config config;
-  config.model = {"gpt", 7, 96, 5, 3, 0.1, 6, 48, 500, false};
+  config.model = {"gpt", 7, 96, 5, 3, 0.1, 6, 48, 500, false, 4};
   config.data = {
       "fashion-mnist", "tokens", "C:\\\"x\"\n\tü", 5, 6, 7, 1e-9, 8, 9, false};
   config.devices = {"cuda:0,1", Bytes{(3LL << 30) + 1}, 3, false, {0.1}};

@@ -58,5 +58,46 @@ TEST(Families, a_sequence_longer_than_the_context_is_told) {
   }
 }
 
+TEST(Families, a_head_may_be_cut_into_parts_that_score_the_same) {
+  FamilyOptions options = options_for("gpt");
+  options.tied = false;
+  const auto whole = make_model("gpt", options).build();
+  options.head_parts = 4;  // does not divide the nine tokens
+  const Model model = make_model("gpt", options);
+  const auto parts = model.build();
+  std::map<std::string, at::Tensor> weights;
+  for (const auto& [name, tensor] : whole->state()) {
+    weights[name] = tensor;
+  }
+  std::vector<at::Tensor> slices;
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : parts->state()) {
+    if (name.starts_with("head.part")) {
+      slices.push_back(tensor);
+    } else {
+      at::Tensor(tensor).copy_(weights.at(name));
+    }
+  }
+  EXPECT_EQ(slices.size(), 4U);
+  EXPECT_EQ(slices[0].size(0), 3);
+  EXPECT_EQ(slices[3].size(0), 2);
+  std::int64_t first = 0;
+  for (at::Tensor& slice : slices) {
+    slice.copy_(weights.at("head.weight").narrow(0, first, slice.size(0)));
+    first += slice.size(0);
+  }
+  const at::Tensor tokens = input_for("gpt");
+  EXPECT_TRUE(torch::allclose(parts->forward(tokens), whole->forward(tokens)));
+}
+
+TEST(Families, a_head_in_parts_cannot_be_tied_or_finer_than_the_tokens) {
+  FamilyOptions options = options_for("gpt");
+  options.head_parts = 2;
+  EXPECT_THROW(make_model("gpt", options), Error);
+  options.tied = false;
+  options.head_parts = 10;
+  EXPECT_THROW(make_model("gpt", options), Error);
+}
+
 }  // namespace
 }  // namespace cleave

@@ -13,8 +13,7 @@ namespace {
 
 double error_of(const at::Tensor& found, const at::Tensor& expected) {
   const at::Tensor exact = expected.to(at::kDouble);
-  return ((found.to(at::kDouble) - exact).norm() / exact.norm())
-      .item<double>();
+  return ((found.to(at::kDouble) - exact).norm() / exact.norm()).item<double>();
 }
 
 // How far results may lie from those in fp64, relative.
@@ -87,11 +86,10 @@ void expect_attention_like_torch(const Shape& shape, at::ScalarType type) {
   const at::Tensor found = causal_attention(qkv, heads);
   const at::Tensor parts =
       exact.view({samples, length, 3, heads, d}).permute({2, 0, 3, 1, 4});
-  const at::Tensor expected =
-      at::scaled_dot_product_attention(
-          parts[0], parts[1], parts[2], {}, 0.0, true)
-          .transpose(1, 2)
-          .reshape({samples, length, heads * d});
+  const at::Tensor expected = at::scaled_dot_product_attention(
+                                  parts[0], parts[1], parts[2], {}, 0.0, true)
+                                  .transpose(1, 2)
+                                  .reshape({samples, length, heads * d});
   found.backward(gradient);
   expected.backward(gradient.to(at::kDouble));
   EXPECT_EQ(found.scalar_type(), type);

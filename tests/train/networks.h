@@ -81,6 +81,18 @@ inline const std::vector<Case>& cases() {
                      .seed = 7});
        },
        tokens},
+      {"gpt_with_a_head_in_parts",
+       [] {
+         return gpt({.width = 16,
+                     .depth = 1,
+                     .heads = 2,
+                     .context = 12,
+                     .vocabulary = 17,
+                     .tied = false,
+                     .head_parts = 3,
+                     .seed = 7});
+       },
+       tokens},
       {"regression",
        [] {
          return mlp(

@@ -46,7 +46,7 @@ TEST_P(Bf16, every_cut_and_schedule_has_the_bits_of_one_device) {
 
 INSTANTIATE_TEST_SUITE_P(Networks,
                          Bf16,
-                         testing::Range<size_t>(0, 5),
+                         testing::Range<size_t>(0, 6),
                          [](const auto& test) {
                            return cases()[test.param].name;
                          });
