@@ -5,7 +5,7 @@
 
 #include "cleave/error.h"
 #include "cleave/model/families.h"
-#include "cleave/plan/profiler.h"
+#include "cleave/plan/measured_plan.h"
 
 namespace cleave {
 namespace {

@@ -10,7 +10,7 @@
 #include "cleave/data/order.h"
 #include "cleave/error.h"
 #include "cleave/evaluate/evaluate.h"
-#include "cleave/plan/profiler.h"
+#include "cleave/plan/measured_plan.h"
 #include "cleave/train/microbatches.h"
 #include "cleave/train/one_device.h"
 

@@ -174,7 +174,7 @@ constexpr std::array kKeys{
         between(1, 64)},
     Key{"parallel.microbatches",
         slot<&Config::parallel, &ParallelConfig::microbatches>,
-        "parts a batch is cut into; auto: four per device",
+        "parts a batch is cut into; auto: what is predicted to be fastest",
         between(1, 65536)},
     Key{"parallel.schedule",
         slot<&Config::parallel, &ParallelConfig::schedule>,

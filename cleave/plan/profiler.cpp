@@ -23,6 +23,25 @@ constexpr int kLeastRuns = 5;
 constexpr int kMostRuns = 50;
 constexpr double kEnoughSeconds = 0.05;  // per layer; short layers run oftener
 
+// Beyond that, a device's caches hold nothing of a layer's last turn.
+constexpr std::int64_t kMostCached = std::int64_t{64} << 20;
+constexpr std::int64_t kCacheLine = 64;
+
+// Puts into the caches what is not the layer's.
+class CacheFiller {
+ public:
+  explicit CacheFiller(Bytes bytes) : memory_(bytes.value) {}
+
+  void fill() {
+    for (size_t i = 0; i < memory_.size(); i += kCacheLine) {
+      ++memory_[i];
+    }
+  }
+
+ private:
+  std::vector<unsigned char> memory_;
+};
+
 // What one run of a layer took.
 struct Timing {
   Seconds forward;
@@ -93,10 +112,14 @@ class Trial {
     return {outputs, memory_->live() - before};
   }
 
-  Timing run(const Values& inputs, const Batch& batch, const Loss& loss) {
+  Timing run(const Values& inputs,
+             const Batch& batch,
+             const Loss& loss,
+             CacheFiller& others) {
     constexpr Microbatch kOnly{0};
     Timing timing;
     stage_.begin(/*split=*/true);
+    others.fill();
     const Clock::time_point start = Clock::now();
     const Values outputs = stage_.forward(
         kOnly,
@@ -109,13 +132,16 @@ class Trial {
       seeds.push_back(output.requires_grad() ? at::ones_like(output)
                                              : at::Tensor());
     }
+    others.fill();
     const Clock::time_point turn = Clock::now();
     const Values gradients = stage_.backward(kOnly, seeds);
     timing.backward = since(turn);
     const Bytes open = memory_->live();
+    others.fill();
     const Clock::time_point rest = Clock::now();
     stage_.weights(kOnly);
     timing.weight = since(rest);
+    others.fill();
     finish(timing, open);
     return timing;
   }
@@ -168,13 +194,15 @@ class Trial {
 Timing measure(Trial& trial,
                const Values& inputs,
                const Batch& batch,
-               const Loss& loss) {
-  trial.run(inputs, batch, loss);  // the first run also allocates and compiles
+               const Loss& loss,
+               CacheFiller& others) {
+  // The first run also allocates and compiles.
+  trial.run(inputs, batch, loss, others);
   std::vector<Timing> timings;
   const Clock::time_point start = Clock::now();
   while (timings.size() < kLeastRuns ||
          (timings.size() < kMostRuns && since(start).value < kEnoughSeconds)) {
-    timings.push_back(trial.run(inputs, batch, loss));
+    timings.push_back(trial.run(inputs, batch, loss, others));
   }
   return {median_of(timings, &Timing::forward),
           median_of(timings, &Timing::backward),
@@ -202,45 +230,86 @@ Bytes bytes_of(const Values& values) {
   return total;
 }
 
-void measure_layers(const Model& model,
-                    const Batch& batch,
-                    const ProfileOptions& options,
-                    const std::shared_ptr<DeviceMemory>& memory,
-                    Profile& result) {
+// Layers that must cost the same.
+struct Kind {
+  int first = 0;  // of them
+  Values inputs;
+  std::vector<int> layers;
+};
+
+// Runs the model once, layer by layer: all sizes, and what kinds there are.
+std::map<std::string, Kind> measure_sizes(
+    const Model& model,
+    const Batch& batch,
+    const ProfileOptions& options,
+    const std::shared_ptr<DeviceMemory>& memory,
+    Profile& result) {
   const std::vector<std::string> names = model.layer_names();
-  std::map<std::string, Timing> known;
+  std::map<std::string, Kind> kinds;
   Values values{batch.inputs};
   for (int layer = 0; layer < model.size(); ++layer) {
     Trial trial(model, layer, options, memory);
-    const std::string kind = trial.kind(values);
-    if (!known.contains(kind)) {
-      known[kind] = measure(trial, values, batch, options.loss);
+    Kind& kind = kinds[trial.kind(values)];
+    if (kind.layers.empty()) {
+      kind.first = layer;
+      kind.inputs = values;
     }
-    const Timing& timing = known.at(kind);
+    kind.layers.push_back(layer);
     const auto [outputs, activations] = trial.forward(values);
     result.layers.push_back({
         .name = names[layer],
-        .forward = timing.forward,
-        .backward = timing.backward,
-        .weight = timing.weight,
-        .update = timing.update,
         .parameters = trial.parameter_bytes(),
         .copies = trial.copied_bytes(),
         .activations = activations,
-        .kept_for_weights = timing.kept_for_weights,
         .crossing = layer + 1 < model.size() ? bytes_of(outputs) : Bytes{},
     });
     values = as_leaves(outputs);
   }
-  result.measured = static_cast<int>(known.size());
+  return kinds;
 }
 
-}  // namespace
+// What a device uses of memory until a layer's turn comes again: its share of
+// all weights, their gradients and a microbatch's activations.
+Bytes used_between_turns(const Profile& profile, std::int64_t devices) {
+  Bytes all;
+  for (const LayerCost& layer : profile.layers) {
+    all += layer.parameters + layer.parameters + layer.activations;
+  }
+  return {std::min(all.value / devices, kMostCached)};
+}
 
-Profile profile(const Model& model,
-                const Batch& microbatch,
-                const ProfileOptions& options,
-                const Device& device) {
+void measure_layers(const Model& model,
+                    const Batch& batch,
+                    const ProfileOptions& options,
+                    std::int64_t devices,
+                    Profile& result) {
+  const auto memory = std::make_shared<DeviceMemory>();
+  const MemoryScope scope(memory);
+  const std::map<std::string, Kind> kinds =
+      measure_sizes(model, batch, options, memory, result);
+  CacheFiller others(used_between_turns(result, devices));
+  for (const auto& [name, kind] : kinds) {
+    Trial trial(model, kind.first, options, memory);
+    const Timing timing =
+        measure(trial, kind.inputs, batch, options.loss, others);
+    for (const int layer : kind.layers) {
+      LayerCost& cost = result.layers[layer];
+      cost.forward = timing.forward;
+      cost.backward = timing.backward;
+      cost.weight = timing.weight;
+      cost.update = timing.update;
+      cost.kept_for_weights = timing.kept_for_weights;
+    }
+  }
+  result.measured = static_cast<int>(kinds.size());
+}
+
+// On one of `devices` devices that measure at the same time.
+Profile profile_on(const Model& model,
+                   const Batch& microbatch,
+                   const ProfileOptions& options,
+                   const Device& device,
+                   std::int64_t devices) {
   Profile result{.model = model.name(),
                  .microbatch = microbatch.inputs.size(0),
                  .device = device.name};
@@ -249,9 +318,7 @@ Profile profile(const Model& model,
   std::thread([&] {
     try {
       settle_on(device);
-      const auto memory = std::make_shared<DeviceMemory>();
-      const MemoryScope scope(memory);
-      measure_layers(model, microbatch, options, memory, result);
+      measure_layers(model, microbatch, options, devices, result);
     } catch (...) {
       problem = std::current_exception();
     }
@@ -262,14 +329,17 @@ Profile profile(const Model& model,
   return result;
 }
 
-Profile profile_together(const Model& model,
-                         const Batch& microbatch,
-                         const ProfileOptions& options,
-                         const Devices& devices) {
+}  // namespace
+
+Profile profile(const Model& model,
+                const Batch& microbatch,
+                const ProfileOptions& options,
+                const Devices& devices) {
   std::vector<std::future<Profile>> running;
   for (const Device& device : devices) {
     running.push_back(std::async(std::launch::async, [&] {
-      return profile(model, microbatch, options, device);
+      return profile_on(
+          model, microbatch, options, device, std::ssize(devices));
     }));
   }
   Profile mean = running.front().get();
@@ -290,33 +360,6 @@ Profile profile_together(const Model& model,
     add(running[other].get(), 1);
   }
   return mean;
-}
-
-std::vector<DeviceSpec> device_specs(const Devices& devices) {
-  std::vector<DeviceSpec> specs;
-  for (const Device& device : devices) {
-    specs.push_back({.name = device.name, .memory = device.memory});
-  }
-  return specs;
-}
-
-Plan plan(const Model& model,
-          const Devices& devices,
-          const Batch& sample,
-          const ProfileOptions& options,
-          PlanRequest request) {
-  const auto all = static_cast<int>(devices.size());
-  const int ranks = request.stages > 0 ? std::min(request.stages, all) : all;
-  request.microbatches = microbatches_for(ranks, request);
-  const std::int64_t size = std::min(
-      (request.batch + request.microbatches - 1) / request.microbatches,
-      sample.inputs.size(0));
-  const Batch microbatch{sample.inputs.narrow(0, 0, size),
-                         sample.targets.narrow(0, 0, size)};
-  const Devices used(devices.begin(), devices.begin() + ranks);
-  return make_plan(profile_together(model, microbatch, options, used),
-                   device_specs(devices),
-                   request);
 }
 
 }  // namespace cleave

@@ -22,33 +22,18 @@ struct ProfileOptions {
   Precision precision = Precision::fp32;
 };
 
-// Measures every layer on `device` with this microbatch: the times of F, B, W
-// and of an update (medians), bytes of parameters, of what backward and weights
-// need, and of what crosses a cut behind it. Layers of the same kind and shapes
-// are timed once. The loss counts with the last layer. Layers are built one at
-// a time: the whole model is never in memory.
+// Measures every layer on all devices at the same time, as training will use
+// them: cores that share caches, memory or power slow each other. The times of
+// F, B, W and of an update are medians on a device and means over the devices;
+// before each, other memory is read, as much as a device would use between two
+// turns of a layer. Also the bytes of parameters, of what backward and weights
+// need, and of what crosses a cut behind the layer. Layers of the same kind and
+// shapes are timed once. The loss counts with the last layer. Layers are built
+// one at a time: the whole model is never in memory. REQUIRES: at least one
+// device.
 Profile profile(const Model& model,
                 const Batch& microbatch,
                 const ProfileOptions& options,
-                const Device& device);
-
-// The same on all devices at the same time, as training will use them: cores
-// that share caches, memory or power slow each other. Times are means over the
-// devices. REQUIRES: at least one device.
-Profile profile_together(const Model& model,
-                         const Batch& microbatch,
-                         const ProfileOptions& options,
-                         const Devices& devices);
-
-// Profiles the model with part of `sample` (at least one microbatch) and plans
-// it over the devices.
-Plan plan(const Model& model,
-          const Devices& devices,
-          const Batch& sample,
-          const ProfileOptions& options,
-          PlanRequest request);
-
-// How the planner sees local devices.
-std::vector<DeviceSpec> device_specs(const Devices& devices);
+                const Devices& devices);
 
 }  // namespace cleave

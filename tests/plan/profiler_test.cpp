@@ -1,10 +1,9 @@
-#include "cleave/plan/profiler.h"
-
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "cleave/error.h"
 #include "cleave/model/families.h"
+#include "cleave/plan/measured_plan.h"
 
 namespace cleave {
 namespace {
@@ -27,7 +26,7 @@ Devices two_devices() {
 TEST(Profiler, bytes_are_those_of_the_layers) {
   const Model model = wide_mlp();
   const Profile found =
-      profile(model, samples(), {cross_entropy}, two_devices().front());
+      profile(model, samples(), {cross_entropy}, {two_devices().front()});
   ASSERT_EQ(found.layers.size(), 8u);  // flatten, 3 x (linear, relu), out
   EXPECT_EQ(found.microbatch, kSamples);
   const LayerCost& linear = found.layers[1];
@@ -43,7 +42,7 @@ TEST(Profiler, bytes_are_those_of_the_layers) {
 
 TEST(Profiler, layers_of_the_same_kind_are_measured_once) {
   const Profile found =
-      profile(wide_mlp(), samples(), {cross_entropy}, two_devices().front());
+      profile(wide_mlp(), samples(), {cross_entropy}, {two_devices().front()});
   // flatten; the first linear, whose input needs no gradient; its like; relu;
   // out with the loss.
   EXPECT_EQ(found.measured, 5);
@@ -57,7 +56,7 @@ TEST(Profiler, a_skip_counts_at_every_cut_it_crosses) {
       profile(model,
               {torch::randn({3, 1, 4, 4}), torch::randint(2, {3})},
               {cross_entropy},
-              two_devices().front());
+              {two_devices().front()});
   const std::int64_t image = 4 * 3 * 2 * 4 * 4;
   EXPECT_EQ(found.layers[0].crossing.value, image);      // behind the stem
   EXPECT_EQ(found.layers[1].crossing.value, 2 * image);  // inside the block
@@ -75,6 +74,35 @@ TEST(Profiler, a_plan_holds_every_layer_once_and_predicts_something) {
   EXPECT_EQ(found.stages.size(), 2u);
   EXPECT_GT(found.step.value, 0);
   EXPECT_GT(found.stages[0].peak, found.stages[0].parameters);
+}
+
+TEST(Profiler, the_number_of_microbatches_is_chosen_where_it_is_left_open) {
+  const Model model = wide_mlp();
+  const Plan found =
+      plan(model, two_devices(), samples(), {cross_entropy}, {.batch = 64});
+  check_plan(found, model.layer_names());
+  EXPECT_TRUE(found.microbatches == 4 || found.microbatches == 8 ||
+              found.microbatches == 16)
+      << found.microbatches;
+}
+
+TEST(Profiler, a_small_batch_has_no_more_microbatches_than_samples) {
+  const Plan found =
+      plan(wide_mlp(), two_devices(), samples(), {cross_entropy}, {.batch = 3});
+  EXPECT_EQ(found.microbatches, 3);
+}
+
+TEST(Between, lies_on_the_line_through_both) {
+  const Profile small{.microbatch = 2,
+                      .layers = {{.forward = {1}, .activations = {100}}}};
+  const Profile large{.microbatch = 8,
+                      .layers = {{.forward = {4}, .activations = {700}}}};
+  const Profile middle = between(small, large, 4);
+  EXPECT_EQ(middle.microbatch, 4);
+  EXPECT_DOUBLE_EQ(middle.layers[0].forward.value, 2);
+  EXPECT_EQ(middle.layers[0].activations.value, 300);
+  EXPECT_EQ(between(small, large, 2), small);
+  EXPECT_EQ(between(small, large, 8).layers, large.layers);
 }
 
 TEST(Profiler, a_layer_that_fails_is_named) {

@@ -1,0 +1,131 @@
+#include "cleave/plan/measured_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "cleave/error.h"
+
+namespace cleave {
+namespace {
+
+// Numbers of microbatches per device that are tried.
+constexpr std::int64_t kPerDevice[] = {2, 4, 8};
+
+std::int64_t size_of_microbatch(std::int64_t batch, int microbatches) {
+  return (batch + microbatches - 1) / microbatches;
+}
+
+// Ascending, none twice.
+std::vector<int> counts_to_try(int ranks, std::int64_t batch) {
+  std::vector<int> counts;
+  for (const std::int64_t each : kPerDevice) {
+    const int count = static_cast<int>(std::min(each * ranks, batch));
+    if (counts.empty() || counts.back() != count) {
+      counts.push_back(count);
+    }
+  }
+  return counts;
+}
+
+// The first samples of it.
+Batch part_of(const Batch& sample, std::int64_t size) {
+  const std::int64_t most = std::min(size, sample.inputs.size(0));
+  return {sample.inputs.narrow(0, 0, most), sample.targets.narrow(0, 0, most)};
+}
+
+// The fastest of the plans for these numbers of microbatches. Throws the last
+// problem where none is possible.
+Plan fastest_plan(const std::vector<int>& counts,
+                  const Profile& small,
+                  const Profile& large,
+                  const std::vector<DeviceSpec>& devices,
+                  PlanRequest request) {
+  std::optional<Plan> best;
+  std::optional<Error> problem;
+  for (const int count : counts) {
+    request.microbatches = count;
+    const auto samples =
+        static_cast<double>(size_of_microbatch(request.batch, count));
+    try {
+      Plan found = make_plan(small.microbatch == large.microbatch
+                                 ? small
+                                 : between(small, large, samples),
+                             devices,
+                             request);
+      if (!best || found.step < best->step) {
+        best = std::move(found);
+      }
+    } catch (const Error& error) {
+      problem = error;
+    }
+  }
+  if (!best) {
+    throw Error(*problem);
+  }
+  return *best;
+}
+
+}  // namespace
+
+Profile between(const Profile& small, const Profile& large, double samples) {
+  const auto from = static_cast<double>(small.microbatch);
+  const auto to = static_cast<double>(large.microbatch);
+  const double share = (samples - from) / (to - from);
+  Profile result = small;
+  result.microbatch = std::llround(samples);
+  for (size_t i = 0; i < result.layers.size(); ++i) {
+    LayerCost& cost = result.layers[i];
+    const LayerCost& other = large.layers[i];
+    for (const auto time : {&LayerCost::forward,
+                            &LayerCost::backward,
+                            &LayerCost::weight,
+                            &LayerCost::update}) {
+      cost.*time = std::max(Seconds{},
+                            (1 - share) * (cost.*time) + share * (other.*time));
+    }
+    for (const auto bytes : {&LayerCost::activations,
+                             &LayerCost::kept_for_weights,
+                             &LayerCost::crossing}) {
+      const double value =
+          (1 - share) * static_cast<double>((cost.*bytes).value) +
+          share * static_cast<double>((other.*bytes).value);
+      cost.*bytes =
+          Bytes{static_cast<std::int64_t>(std::max(0.0, std::ceil(value)))};
+    }
+  }
+  return result;
+}
+
+std::vector<DeviceSpec> device_specs(const Devices& devices) {
+  std::vector<DeviceSpec> specs;
+  for (const Device& device : devices) {
+    specs.push_back({.name = device.name, .memory = device.memory});
+  }
+  return specs;
+}
+
+Plan plan(const Model& model,
+          const Devices& devices,
+          const Batch& sample,
+          const ProfileOptions& options,
+          const PlanRequest& request) {
+  const auto all = static_cast<int>(devices.size());
+  const int ranks = request.stages > 0 ? std::min(request.stages, all) : all;
+  const Devices used(devices.begin(), devices.begin() + ranks);
+  const std::vector<int> counts = request.microbatches > 0
+                                      ? std::vector{request.microbatches}
+                                      : counts_to_try(ranks, request.batch);
+  const auto profile_with = [&](int count) {
+    return profile(model,
+                   part_of(sample, size_of_microbatch(request.batch, count)),
+                   options,
+                   used);
+  };
+  const Profile small = profile_with(counts.back());
+  const Profile large =
+      counts.size() > 1 ? profile_with(counts.front()) : small;
+  return fastest_plan(counts, small, large, device_specs(devices), request);
+}
+
+}  // namespace cleave
