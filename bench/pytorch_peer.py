@@ -104,8 +104,10 @@ def best_cut(costs, stages):
 # Processes
 
 
-def cores():
-    """The cores that may be used, one of each pair of hardware threads first."""
+def cores_for(devices):
+    """A core for every device, as far apart as can be: hardware threads of one
+    core only when there is no other way, and neighbours last, because a
+    virtual machine may hide which of its cores share one."""
     def siblings(cpu):
         path = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
         try:
@@ -113,12 +115,17 @@ def cores():
         except OSError:
             return str(cpu)
 
-    seen = {}
-    ranked = []
-    for cpu in sorted(os.sched_getaffinity(0)):
-        turn = seen.setdefault(siblings(cpu), itertools.count())
-        ranked.append((next(turn), cpu))
-    return [cpu for _, cpu in sorted(ranked)]
+    usable = sorted(os.sched_getaffinity(0))
+    if devices > len(usable):
+        raise Failure(f"{devices} devices need as many cores; there are "
+                      f"{len(usable)}")
+    first_of = {}
+    for cpu in usable:
+        first_of.setdefault(siblings(cpu), cpu)
+    whole = sorted(first_of.values())
+    chosen = whole if devices <= len(whole) else usable
+    apart = len(chosen) // devices
+    return [chosen[rank * apart] for rank in range(devices)]
 
 
 def die_with(parent):
@@ -247,12 +254,8 @@ class Workers:
 
 def run(options, kind, devices):
     """The results of all processes of a run."""
-    available = cores()
-    if devices > len(available):
-        raise Failure(f"{devices} devices need as many cores; there are "
-                      f"{len(available)}")
-    jobs = [dict(options, kind=kind, devices=devices, core=available[rank])
-            for rank in range(devices)]
+    jobs = [dict(options, kind=kind, devices=devices, core=core)
+            for core in cores_for(devices)]
     with Workers(jobs, options["precision"]) as workers:
         return workers.wait(options["deadline"])
 
