@@ -19,10 +19,6 @@ class InProcessTransport : public Transport {
     hub_.put(rank_, to, tag, std::move(message));
   }
 
-  bool wait_for(Rank from, const Tag& tag, Seconds at_most) override {
-    return hub_.wait_for(from, rank_, tag, at_most);
-  }
-
   Message receive(Rank from, const Tag& tag) override {
     return hub_.take(from, rank_, tag);
   }
@@ -75,31 +71,15 @@ void InProcessHub::put(Rank from, Rank to, const Tag& tag, Message message) {
   mailbox.arrived.notify_one();
 }
 
-// True when the letter is there, and when nobody should wait for one any more.
-bool InProcessHub::wait_locked(Mailbox& mailbox,
-                               std::unique_lock<std::mutex>& lock,
-                               const Letter& letter,
-                               Seconds at_most) const {
-  return mailbox.arrived.wait_for(
-      lock, std::chrono::duration<double>(at_most.value), [&] {
-        return mailbox.letters.contains(letter) || aborted();
-      });
-}
-
-bool InProcessHub::wait_for(Rank from,
-                            Rank to,
-                            const Tag& tag,
-                            Seconds at_most) {
-  Mailbox& mailbox = *mailboxes_.at(to.value);
-  std::unique_lock lock(mailbox.mutex);
-  return wait_locked(mailbox, lock, {from, tag}, at_most);
-}
-
 Message InProcessHub::take(Rank from, Rank to, const Tag& tag) {
   Mailbox& mailbox = *mailboxes_.at(to.value);
   std::unique_lock lock(mailbox.mutex);
-  const bool in_time = wait_locked(mailbox, lock, {from, tag}, patience_);
-  const auto letter = mailbox.letters.find({from, tag});
+  auto letter = mailbox.letters.end();
+  const bool in_time = mailbox.arrived.wait_for(
+      lock, std::chrono::duration<double>(patience_.value), [&] {
+        letter = mailbox.letters.find({from, tag});
+        return letter != mailbox.letters.end() || aborted();
+      });
   if (letter == mailbox.letters.end()) {
     const std::string who = "rank " + std::to_string(to.value);
     const std::string whom = "rank " + std::to_string(from.value);

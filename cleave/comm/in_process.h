@@ -31,7 +31,6 @@ class InProcessHub {
   std::exception_ptr failure() const;
 
   void put(Rank from, Rank to, const Tag& tag, Message message);
-  bool wait_for(Rank from, Rank to, const Tag& tag, Seconds at_most);
   Message take(Rank from, Rank to, const Tag& tag);
 
  private:
@@ -44,10 +43,6 @@ class InProcessHub {
   };
 
   bool aborted() const { return failure() != nullptr; }
-  bool wait_locked(Mailbox& mailbox,
-                   std::unique_lock<std::mutex>& lock,
-                   const Letter& letter,
-                   Seconds at_most) const;
 
   Seconds patience_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;  // one per rank

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "cleave/ids.h"
-#include "cleave/units.h"
 
 namespace cleave {
 
@@ -50,10 +49,6 @@ class Transport {
   // the receiver's from now on: the sender no longer writes to it until the
   // protocol says that the receiver is done.
   virtual void send(Rank to, const Tag& tag, Message message) = 0;
-
-  // Waits for the message, but no longer than this. True: receive() will not
-  // wait.
-  virtual bool wait_for(Rank from, const Tag& tag, Seconds at_most) = 0;
 
   // Waits for the message. Throws Error that names the peer and the message
   // when it does not come in time, and as soon as any rank has failed.

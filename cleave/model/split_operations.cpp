@@ -109,19 +109,30 @@ struct SplitLinear : torch::autograd::Function<SplitLinear> {
 };
 
 // The gradient of an embedding's weights. Sparse where it may be: a microbatch
-// uses few of the rows, and sums over them have the bits of dense sums.
+// uses few of the rows. What repeats in a microbatch is added in its order, as
+// autograd does; coalesce() would not keep it.
 at::Tensor rows_gradient(const at::Tensor& gradient,
                          const at::Tensor& indices,
                          std::int64_t count,
                          std::int64_t padding,
                          bool scaled) {
-  if (scaled) {
+  if (scaled || padding >= 0) {
     return at::embedding_backward(
         gradient, indices, count, padding, scaled, /*sparse=*/false);
   }
-  return at::embedding_sparse_backward(
-             gradient, indices, count, padding, scaled)
-      .coalesce();
+  const auto [rows, places, _] =
+      at::_unique2(indices, /*sorted=*/true, /*return_inverse=*/true);
+  const at::Tensor sums = at::embedding_backward(gradient,
+                                                 places,
+                                                 rows.size(0),
+                                                 padding,
+                                                 scaled,
+                                                 /*sparse=*/false);
+  return at::_sparse_coo_tensor_unsafe(rows.unsqueeze(0),
+                                       sums,
+                                       {count, sums.size(1)},
+                                       sums.options().layout(at::kSparse),
+                                       /*is_coalesced=*/true);
 }
 
 struct SplitEmbedding : torch::autograd::Function<SplitEmbedding> {

@@ -180,23 +180,15 @@ void Stage::learn_who_can_wait(WeightQueue& queue) {
 }
 
 void Stage::weights(Microbatch microbatch) {
-  while (weights_piece(microbatch)) {
-  }
-}
-
-bool Stage::weights_piece(Microbatch microbatch) {
   const auto open = open_.find(microbatch);
   if (open == open_.end()) {
-    return false;
+    return;
   }
-  if (open->second.queue.run_next()) {
-    return true;
-  }
+  open->second.queue.run();
   if (open->second.others) {
     open->second.others->backward_weights();
   }
   open_.erase(open);
-  return false;
 }
 
 void Stage::add_tied_gradient(const at::Tensor& parameter,

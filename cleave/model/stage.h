@@ -58,9 +58,6 @@ class Stage {
   // not split there are none. REQUIRES: backward() ran for the microbatch.
   void weights(Microbatch microbatch);
 
-  // The next piece of it: about one layer's. False: all of W is done.
-  bool weights_piece(Microbatch microbatch);
-
   // The loss forward found for this microbatch.
   double loss(Microbatch microbatch) const { return losses_.at(microbatch); }
 

@@ -5,6 +5,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <map>
 #include <utility>
 
 #include "cleave/model/numbers.h"
@@ -42,6 +43,12 @@ void add_to(at::Tensor& sum, const at::Tensor& gradient) {
       });
 }
 
+// In the parameter's own form: not sparse, and of its type.
+at::Tensor dense_as(const at::Tensor& parameter, const at::Tensor& gradient) {
+  return (gradient.is_sparse() ? gradient.to_dense() : gradient)
+      .to(parameter.scalar_type());
+}
+
 const void* key_of(const at::Tensor& parameter) {
   return parameter.unsafeGetTensorImpl();
 }
@@ -53,15 +60,12 @@ void accumulate_gradient(const at::Tensor& parameter, at::Tensor gradient) {
   at::Tensor& sum = parameter.mutable_grad();
   if (sum.defined()) {
     add_to(sum, gradient);
-  } else if (gradient.is_sparse()) {
-    sum = gradient.to_dense();
-  } else if (gradient.scalar_type() != parameter.scalar_type()) {
-    sum = gradient.to(parameter.scalar_type());
-  } else if (gradient.strides() == parameter.strides()) {
-    sum = std::move(gradient);
-  } else {
-    sum = at::empty_like(parameter).copy_(gradient);
+    return;
   }
+  gradient = dense_as(parameter, gradient);
+  sum = gradient.strides() == parameter.strides()
+            ? std::move(gradient)
+            : at::empty_like(parameter).copy_(gradient);
 }
 
 void AtOnce::add(const at::Tensor& parameter) {
@@ -73,9 +77,6 @@ bool AtOnce::has(const at::Tensor& parameter) const {
 }
 
 void WeightQueue::push(Values parameters, Work work) {
-  for (const at::Tensor& parameter : parameters) {
-    ++left_[key_of(parameter)];
-  }
   entries_.push_back({std::move(parameters), std::move(work)});
 }
 
@@ -91,33 +92,32 @@ bool WeightQueue::has(const at::Tensor& parameter) const {
 }
 
 void WeightQueue::run() {
-  while (run_next()) {
-  }
-}
-
-bool WeightQueue::run_next() {
-  if (next_ == entries_.size()) {
-    return false;
-  }
   const torch::NoGradGuard no_grad;
-  Entry& entry = entries_[next_++];
-  const Values gradients = entry.work();
-  entry.work = nullptr;  // and with it what it kept in memory
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    const at::Tensor& parameter = entry.parameters[i];
-    const auto type = parameter.scalar_type();
-    int& left = left_[key_of(parameter)];
-    at::Tensor& sum = sums_[key_of(parameter)];
-    const bool is_only_one = !sum.defined() && left == 1;
-    const at::Tensor gradient = gradients[i].is_sparse() && !is_only_one
-                                    ? gradients[i].to_dense()
-                                    : gradients[i];
-    sum = sum.defined() ? sum.to(type) + gradient.to(type) : gradient;
-    if (--left == 0) {
-      accumulate_gradient(parameter, std::exchange(sum, {}));
+  std::map<const void*, int> left;  // gradients still to come, per parameter
+  for (const Entry& entry : entries_) {
+    for (const at::Tensor& parameter : entry.parameters) {
+      ++left[key_of(parameter)];
     }
   }
-  return true;
+  std::map<const void*, at::Tensor> sums;
+  for (Entry& entry : entries_) {
+    const Values gradients = entry.work();
+    entry.work = nullptr;  // and with it what it kept in memory
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const at::Tensor& parameter = entry.parameters[i];
+      at::Tensor& sum = sums[key_of(parameter)];
+      if (sum.defined() || left[key_of(parameter)] > 1) {
+        const at::Tensor gradient = dense_as(parameter, gradients[i]);
+        sum = sum.defined() ? sum + gradient : gradient;
+      } else {
+        sum = gradients[i];
+      }
+      if (--left[key_of(parameter)] == 0) {
+        accumulate_gradient(parameter, std::exchange(sum, {}));
+      }
+    }
+  }
+  entries_.clear();
 }
 
 SplittingForward::SplittingForward() {

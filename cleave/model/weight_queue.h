@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <set>
 #include <vector>
@@ -46,9 +45,6 @@ class WeightQueue {
   // gradients of one parameter are summed first, as autograd sums them.
   void run();
 
-  // Does the next piece of that. False: all is done.
-  bool run_next();
-
  private:
   struct Entry {
     Values parameters;
@@ -56,9 +52,6 @@ class WeightQueue {
   };
 
   std::vector<Entry> entries_;
-  std::size_t next_ = 0;
-  std::map<const void*, int> left_;  // gradients to come, per parameter
-  std::map<const void*, at::Tensor> sums_;
 };
 
 // While it lives, the operations above, called on this thread, are recorded so

@@ -74,17 +74,23 @@ Executor::Executor(std::vector<StagePart> parts,
       transport_(transport) {}
 
 PassResult Executor::run(const Pass& pass, const StageDone& done) {
-  Run run{.pass = pass,
-          .done = done,
-          .row = pass.schedule->rows.at(transport_.rank().value)};
-  begin(run.row);
+  const Row& row = pass.schedule->rows.at(transport_.rank().value);
+  begin(row);
   const torch::AutoGradMode gradients(training_);
-  for (; run.position < run.row.size(); ++run.position) {
-    if (!run.early.contains(run.position)) {
-      act(run);
+  PassResult result;
+  for (size_t position = 0; position < row.size(); ++position) {
+    const Action& action = row[position];
+    try {
+      act(action, pass, result);
+    } catch (const std::exception& error) {
+      fail_in(action, error);
+    }
+    if (done && makes_gradients(action.op) &&
+        last_of_.at(action.stage) == position) {
+      done(action.stage);
     }
   }
-  return std::move(run.result);
+  return result;
 }
 
 void Executor::begin(const Row& row) {
@@ -109,50 +115,28 @@ void Executor::begin(const Row& row) {
   }
 }
 
-void Executor::act(Run& run) {
-  const Action& action = run.row[run.position];
+void Executor::act(const Action& action, const Pass& pass, PassResult& result) {
   const Seconds start = now();
-  try {
-    if (is_compute(action.op)) {
-      compute(action, run.pass, run.result);
-    } else {
-      pass_message(run, action);
-    }
-  } catch (const std::exception& error) {
-    fail_in(action, error);
-  }
-  note(run, action, start);
-  say_if_done(run, run.position);
-}
-
-// That the action, or a piece of it, ran from `start` to now.
-void Executor::note(Run& run, const Action& action, Seconds start) {
-  const Seconds end = now();
   if (is_compute(action.op)) {
-    run.result.busy += end - start;
+    compute(action, pass, result);
+    result.busy += now() - start;
+  } else {
+    pass_message(action);
   }
-  if (run.pass.traced) {
-    run.result.spans.push_back({action, start, end});
-  }
-}
-
-void Executor::say_if_done(const Run& run, size_t position) {
-  const Action& action = run.row[position];
-  if (run.done && makes_gradients(action.op) &&
-      last_of_.at(action.stage) == position) {
-    run.done(action.stage);
+  if (pass.traced) {
+    result.spans.push_back({action, start, now()});
   }
 }
 
-void Executor::pass_message(Run& run, const Action& action) {
+void Executor::pass_message(const Action& action) {
   const auto [op, m, stage] = action;
   const StageId next{stage.value + 1};
   const StageId previous{stage.value - 1};
   const Key key{stage, m};
   switch (op) {
     case Op::receive_forward:
-      values_[key] = receive(
-          run, rank_of(previous.value), {Channel::values, stage.value, m});
+      values_[key] = transport_.receive(rank_of(previous.value),
+                                        {Channel::values, stage.value, m});
       break;
     case Op::send_forward:
       transport_.send(rank_of(next.value),
@@ -160,8 +144,8 @@ void Executor::pass_message(Run& run, const Action& action) {
                       take(values_to_send_, key));
       break;
     case Op::receive_backward:
-      gradients_[key] = receive(
-          run, rank_of(next.value), {Channel::gradients, stage.value, m});
+      gradients_[key] = transport_.receive(
+          rank_of(next.value), {Channel::gradients, stage.value, m});
       break;
     default:
       transport_.send(rank_of(previous.value),
@@ -169,61 +153,6 @@ void Executor::pass_message(Run& run, const Action& action) {
                       take(gradients_to_send_, key));
       break;
   }
-}
-
-// Starts with a W only when the message is late by half of what a piece of it
-// takes: a message that comes a moment later would else wait for the piece.
-Values Executor::receive(Run& run, Rank from, const Tag& tag) {
-  while (!transport_.wait_for(from, tag, 0.5 * piece_) && work_ahead(run)) {
-  }
-  return transport_.receive(from, tag);
-}
-
-// A piece of the next W. False: there is none that could be done now.
-bool Executor::work_ahead(Run& run) {
-  const std::optional<size_t> position = next_weights(run);
-  if (!position) {
-    return false;
-  }
-  const Action& action = run.row[*position];
-  const Seconds start = now();
-  bool is_more = false;
-  try {
-    is_more = part(action.stage).stage->weights_piece(action.microbatch);
-  } catch (const std::exception& error) {
-    fail_in(action, error);
-  }
-  piece_ = 0.9 * piece_ + 0.1 * (now() - start);
-  note(run, action, start);
-  if (!is_more) {
-    run.early.insert(*position);
-    say_if_done(run, *position);
-  }
-  return true;
-}
-
-// The first W ahead that may be done now: its B is done, and no gradient of its
-// stage that is added up before it is still to come.
-std::optional<size_t> Executor::next_weights(const Run& run) const {
-  std::set<Key> to_come;
-  std::set<StageId> closed;
-  for (size_t ahead = run.position; ahead < run.row.size(); ++ahead) {
-    const Action& action = run.row[ahead];
-    const Key key{action.stage, action.microbatch};
-    if (action.op == Op::backward) {
-      to_come.insert(key);
-      if (!weights_later_.contains(key)) {
-        closed.insert(action.stage);
-      }
-    }
-    if (action.op == Op::weight && !run.early.contains(ahead)) {
-      if (!to_come.contains(key) && !closed.contains(action.stage)) {
-        return ahead;
-      }
-      closed.insert(action.stage);
-    }
-  }
-  return std::nullopt;
 }
 
 void Executor::compute(const Action& action,

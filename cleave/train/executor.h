@@ -69,11 +69,9 @@ class Executor {
            std::vector<Rank> placement,
            Transport& transport);
 
-  // Does what the row says, in order, but that it works at later Ws of the row
-  // while a message is late; the order in which the gradients of a stage add up
-  // stays. Training: forwards keep what backwards need; otherwise gradients are
-  // off. An exception in an action becomes an Error that names stage,
-  // microbatch and action.
+  // Does what the row says, in order. Training: forwards keep what backwards
+  // need; otherwise gradients are off. An exception in an action becomes an
+  // Error that names stage, microbatch and action.
   PassResult run(const Pass& pass, const StageDone& done = {});
 
  private:
@@ -81,24 +79,9 @@ class Executor {
   using Key = std::pair<StageId, Microbatch>;
   using Held = std::map<Key, Values>;
 
-  // One call of run().
-  struct Run {
-    const Pass& pass;
-    const StageDone& done;
-    const Row& row;
-    size_t position = 0;     // of the row
-    std::set<size_t> early;  // positions of Ws that are done already
-    PassResult result;
-  };
-
   void begin(const Row& row);
-  void act(Run& run);
-  void note(Run& run, const Action& action, Seconds start);
-  void say_if_done(const Run& run, size_t position);
-  void pass_message(Run& run, const Action& action);
-  Values receive(Run& run, Rank from, const Tag& tag);
-  bool work_ahead(Run& run);
-  std::optional<size_t> next_weights(const Run& run) const;
+  void act(const Action& action, const Pass& pass, PassResult& result);
+  void pass_message(const Action& action);
   void compute(const Action& action, const Pass& pass, PassResult& result);
   void forward(const Key& key, const Pass& pass, PassResult& result);
   void judge(Microbatch microbatch,
@@ -125,8 +108,6 @@ class Executor {
   bool training_ = false;              // it has backwards
   std::set<Key> weights_later_;        // it has a W for them
   std::map<StageId, size_t> last_of_;  // where a stage's gradients are done
-
-  Seconds piece_{1e-3};  // how long a piece of W usually takes
 
   // Between the action that made them and the one that takes them, by the
   // stage that takes them.

@@ -56,6 +56,18 @@ struct RecurrentImpl : torch::nn::Module {
   torch::nn::LSTM lstm{nullptr};
 };
 
+// Few rows, each of them looked up many times.
+struct LookupImpl : torch::nn::Module {
+  LookupImpl(std::int64_t rows, std::int64_t width)
+      : embedding(
+            register_module("embedding", torch::nn::Embedding(rows, width))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor row = (x.detach().select(-1, 0).abs() * 100).to(at::kLong);
+    return embedding(row.remainder(embedding->weight.size(0) - 1)) + x;
+  }
+  torch::nn::Embedding embedding{nullptr};
+};
+
 struct SplitCase {
   std::string name;
   std::function<Model()> make;
@@ -142,6 +154,12 @@ std::vector<SplitCase> split_cases() {
              [](Model& model) { model.add<RecurrentImpl>("lstm", 6); });
        },
        {4, 2, 6}},
+      {"lookup",
+       [] {
+         return with_linears(
+             [](Model& model) { model.add<LookupImpl>("lookup", 7, 6); });
+       },
+       {1500, 6}},
   };
 }
 
@@ -162,7 +180,9 @@ struct StageRun {
   void forward(int m) {
     const Values made =
         stage.forward(Microbatch{m}, {inputs[m]}, Moment{1, 1, {m}}, {});
-    seeds.push_back(at::ones_like(made.at(0)) * (m + 1));
+    seeds.push_back((at::arange(made.at(0).numel(), at::kFloat) + m)
+                        .sin()
+                        .view_as(made.at(0)));
   }
   void backward(int m) {
     gradients.push_back(stage.backward(Microbatch{m}, {seeds[m]}).at(0));
