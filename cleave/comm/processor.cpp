@@ -43,8 +43,8 @@ Tiles judge_tiles(const ProcessorAnswers& answers) {
 }
 
 Tiles processor_tiles() {
-  static const Tiles kTiles = judge_tiles(ask_processor());
-  return kTiles;
+  static const Tiles tiles = judge_tiles(ask_processor());
+  return tiles;
 }
 
 void avoid_broken_tiles() {

@@ -34,12 +34,11 @@ struct Parts {
         k(together[1]),
         v(together[2]) {}
 
+  explicit Parts(const at::Tensor& all)
+      : together(all), q(all[0]), k(all[1]), v(all[2]) {}
+
   // Room for gradients of the same shape.
-  explicit Parts(const Parts& like)
-      : together(at::empty_like(like.together)),
-        q(together[0]),
-        k(together[1]),
-        v(together[2]) {}
+  Parts like() const { return Parts(at::empty_like(together)); }
 
   std::int64_t heads() const { return q.size(0); }  // of all samples
   std::int64_t length() const { return q.size(1); }
@@ -201,7 +200,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     const variable_list saved = context->get_saved_variables();
     const std::int64_t heads = context->saved_data["heads"].toInt();
     const Parts parts(saved[0], heads);
-    const Parts found(parts);
+    const Parts found = parts.like();
     const at::Tensor given =
         gradients[0]
             .reshape({-1, parts.length(), heads, parts.q.size(2)})

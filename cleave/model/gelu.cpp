@@ -17,7 +17,7 @@ constexpr std::int64_t kGeluShare = 1 << 15;  // numbers that pay for a thread
 struct Gelu : torch::autograd::Function<Gelu> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input) {
     const at::Tensor x = input.contiguous();
-    const at::Tensor y = at::empty_like(x);
+    at::Tensor y = at::empty_like(x);
     for_number_type(x, [&]<class Number>(Number /*type*/) {
       const Number* from = numbers<Number>(x);
       Number* to = numbers<Number>(y);

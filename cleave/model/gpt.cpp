@@ -183,50 +183,79 @@ void add_head_parts(Model& model,
   model.add("head.join", make_join).reads(names);
 }
 
+// Attention and feed-forward, each beside a way around it. Reads `stream`, and
+// returns the name of what it makes of it.
+std::string add_block(Model& model,
+                      const std::string& block,
+                      const std::string& stream,
+                      const FamilyOptions& sizes) {
+  model
+      .add<AttentionImpl>(
+          block + "attention", sizes.width, sizes.heads, sizes.dropout)
+      .reads({stream});
+  model.add<ResidualImpl>(block + "attention_sum")
+      .reads({block + "attention", stream});
+  model.add<FeedForwardImpl>(block + "mlp", sizes.width, sizes.dropout);
+  model.add<ResidualImpl>(block + "mlp_sum")
+      .reads({block + "mlp", block + "attention_sum"});
+  return block + "mlp_sum";
+}
+
+void add_head(Model& model, const FamilyOptions& sizes) {
+  if (sizes.head_parts > 1) {
+    add_head_parts(model, sizes.width, sizes.vocabulary, sizes.head_parts);
+    return;
+  }
+  LayerSpec& head = model.add<HeadImpl>("head", sizes.width, sizes.vocabulary);
+  if (sizes.tied) {
+    head.shares("weight", "embedding.weight");
+  }
+}
+
+// With the defaults of what is not given.
+FamilyOptions sizes_of(FamilyOptions options) {
+  const auto or_else = [](std::int64_t& size, std::int64_t fallback) {
+    size = size > 0 ? size : fallback;
+  };
+  or_else(options.width, 128);
+  or_else(options.depth, 4);
+  or_else(options.heads, 4);
+  or_else(options.context, 128);
+  or_else(options.vocabulary, 256);
+  return options;
+}
+
+void check_sizes(const FamilyOptions& sizes) {
+  if (sizes.width % sizes.heads != 0) {
+    fail("a width of " + std::to_string(sizes.width) +
+             " does not divide into " + std::to_string(sizes.heads) + " heads",
+         "Choose model.width as a multiple of model.heads.");
+  }
+  const bool too_many = sizes.head_parts > sizes.vocabulary;
+  if (sizes.head_parts > 1 && (sizes.tied || too_many)) {
+    fail("a head of " + std::to_string(sizes.head_parts) +
+             " parts is not possible " +
+             (sizes.tied ? "while it shares the embedding's weight"
+                         : "for fewer tokens than that"),
+         sizes.tied ? "Set model.tied to false."
+                    : "Choose a smaller model.head_parts.");
+  }
+}
+
 }  // namespace
 
 Model gpt(const FamilyOptions& options) {
-  const std::int64_t width = options.width > 0 ? options.width : 128;
-  const std::int64_t depth = options.depth > 0 ? options.depth : 4;
-  const std::int64_t heads = options.heads > 0 ? options.heads : 4;
-  const std::int64_t context = options.context > 0 ? options.context : 128;
-  const std::int64_t tokens = options.vocabulary > 0 ? options.vocabulary : 256;
-  if (width % heads != 0) {
-    fail("a width of " + std::to_string(width) + " does not divide into " +
-             std::to_string(heads) + " heads",
-         "Choose model.width as a multiple of model.heads.");
-  }
-
-  Model model("gpt", options.seed);
-  model.add<EmbeddingImpl>("embedding", tokens, context, width);
+  const FamilyOptions sizes = sizes_of(options);
+  check_sizes(sizes);
+  Model model("gpt", sizes.seed);
+  model.add<EmbeddingImpl>(
+      "embedding", sizes.vocabulary, sizes.context, sizes.width);
   std::string stream = "embedding";
-  for (std::int64_t i = 0; i < depth; ++i) {
-    const std::string block = "block." + std::to_string(i) + ".";
-    model.add<AttentionImpl>(block + "attention", width, heads, options.dropout)
-        .reads({stream});
-    model.add<ResidualImpl>(block + "attention_sum")
-        .reads({block + "attention", stream});
-    model.add<FeedForwardImpl>(block + "mlp", width, options.dropout);
-    model.add<ResidualImpl>(block + "mlp_sum")
-        .reads({block + "mlp", block + "attention_sum"});
-    stream = block + "mlp_sum";
+  for (std::int64_t i = 0; i < sizes.depth; ++i) {
+    stream =
+        add_block(model, "block." + std::to_string(i) + ".", stream, sizes);
   }
-  if (options.head_parts > 1) {
-    if (options.tied || options.head_parts > tokens) {
-      fail("a head of " + std::to_string(options.head_parts) +
-               " parts is not possible " +
-               (options.tied ? "while it shares the embedding's weight"
-                             : "for fewer tokens than that"),
-           options.tied ? "Set model.tied to false."
-                        : "Choose a smaller model.head_parts.");
-    }
-    add_head_parts(model, width, tokens, options.head_parts);
-    return model;
-  }
-  LayerSpec& head = model.add<HeadImpl>("head", width, tokens);
-  if (options.tied) {
-    head.shares("weight", "embedding.weight");
-  }
+  add_head(model, sizes);
   return model;
 }
 

@@ -60,7 +60,7 @@ at::Tensor sum_of_rows(const at::Tensor& rows) {
   if (rows.scalar_type() != at::kBFloat16 || !rows.is_contiguous()) {
     return rows.sum(0, false, at::kFloat);
   }
-  const at::Tensor sums = at::zeros({rows.size(1)}, at::dtype(at::kFloat));
+  at::Tensor sums = at::zeros({rows.size(1)}, at::dtype(at::kFloat));
   const Bf16* const values = numbers<Bf16>(rows);
   for (std::int64_t row = 0; row < rows.size(0); ++row) {
     kernels::add(
