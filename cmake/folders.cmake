@@ -39,6 +39,17 @@ function(cleave_test folder)
                        DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
 endfunction()
 
+# cleave_mpi_test(NAME RANKS PROGRAM …): a test program with its arguments, started
+# as so many ranks on this machine, however few cores it has.
+function(cleave_mpi_test name ranks program)
+  add_test(NAME ${name}
+    COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
+            $<TARGET_FILE:${program}> ${ARGN})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300 PROCESSORS 2 ENVIRONMENT
+    "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;\
+OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_hwloc_base_binding_policy=none")
+endfunction()
+
 # cleave_without_torch(SOURCES …): files of a TORCH folder that need no tensors
 # and compile faster without the precompiled header.
 function(cleave_without_torch)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cleave/cli/mpi_ranks.h"
 #include "cleave/error.h"
 #include "cleave/model/families.h"
 #include "cleave/plan/measured_plan.h"
@@ -76,6 +77,12 @@ Model model_of(const Config& config, const Dataset& data) {
       });
 }
 
+DeviceOptions device_options_of(const Config& config) {
+  return {.memory = config.devices.memory,
+          .threads = static_cast<int>(config.devices.threads),
+          .pin = config.devices.pin};
+}
+
 const Loss& loss_of(const Config& config, const Dataset& data) {
   const bool has_classes = data.classes() > 0;
   if (config.train.loss == "auto") {
@@ -91,10 +98,16 @@ const Loss& loss_of(const Config& config, const Dataset& data) {
 }
 
 Devices devices_of(const Config& config) {
-  return local_devices(config.devices.use,
-                       {.memory = config.devices.memory,
-                        .threads = static_cast<int>(config.devices.threads),
-                        .pin = config.devices.pin});
+  const int ranks = mpi_ranks(config.devices.use).value_or(0);
+  Devices devices = local_devices(
+      ranks > 0 ? "cpu:" + std::to_string(ranks) : config.devices.use,
+      device_options_of(config));
+  for (Device& device : devices) {
+    if (ranks > 0) {
+      device.name.replace(0, device.name.find(':'), "mpi");
+    }
+  }
+  return devices;
 }
 
 OptimizerKind optimizer_of(const Config& config) {
@@ -142,7 +155,8 @@ FitOptions fit_options_of(const Config& config, const Dataset* test) {
 Plan plan_of(const Config& config,
              const Model& model,
              const Dataset& data,
-             const Devices& devices) {
+             const Devices& devices,
+             const MessageSpeed& messages) {
   if (!config.parallel.plan.empty()) {
     Plan saved = load_plan(config.parallel.plan);
     check_plan(saved, model.layer_names());
@@ -159,9 +173,13 @@ Plan plan_of(const Config& config,
       {.batch = batch,
        .stages = config.parallel.stages.value_or(0),
        .stages_per_device = config.parallel.stages_per_device.value_or(0),
+       .replicas = config.parallel.replicas.value_or(0),
        .microbatches = config.parallel.microbatches.value_or(0),
        .schedule = config.parallel.schedule,
-       .state_copies = state_copies(optimizer_of(config))});
+       .state_copies = state_copies(optimizer_of(config)),
+       .message_latency = messages.latency,
+       .message_bandwidth = messages.bandwidth,
+       .sum_bandwidth = messages.sum_bandwidth});
 }
 
 }  // namespace cleave

@@ -2,6 +2,7 @@
 
 #include "cleave/cli/config.h"
 #include "cleave/comm/devices.h"
+#include "cleave/comm/message_speed.h"
 #include "cleave/data/sources.h"
 #include "cleave/model/loss.h"
 #include "cleave/model/model.h"
@@ -18,6 +19,9 @@ Model model_of(const Config& config, const Dataset& data);
 
 const Loss& loss_of(const Config& config, const Dataset& data);
 
+DeviceOptions device_options_of(const Config& config);
+
+// Of this machine; for ranks that are not started yet, what they would get.
 Devices devices_of(const Config& config);
 
 OptimizerKind optimizer_of(const Config& config);
@@ -30,6 +34,7 @@ FitOptions fit_options_of(const Config& config, const Dataset* test);
 Plan plan_of(const Config& config,
              const Model& model,
              const Dataset& data,
-             const Devices& devices);
+             const Devices& devices,
+             const MessageSpeed& messages = {});
 
 }  // namespace cleave

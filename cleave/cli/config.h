@@ -61,6 +61,7 @@ struct ParallelConfig {
   // None: the planner chooses.
   std::optional<int> stages;
   std::optional<int> stages_per_device;
+  std::optional<int> replicas = 1;
   std::optional<int> microbatches;
   std::string schedule = "auto";
   std::string plan;

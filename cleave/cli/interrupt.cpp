@@ -20,6 +20,7 @@ const std::atomic<bool>& interrupt_flag() {
   static const bool installed = [] {
     std::signal(SIGINT, on_signal);
     std::signal(SIGTERM, on_signal);
+    std::signal(SIGUSR1, on_signal);  // as launchers pass it on to ranks
     return true;
   }();
   static_cast<void>(installed);

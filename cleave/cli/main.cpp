@@ -3,6 +3,7 @@
 #include <iostream>
 #include <new>
 
+#include "cleave/cli/exit.h"
 #include "cleave/cli/schema.h"
 #include "cleave/cli/verbs.h"
 #include "cleave/comm/devices.h"
@@ -10,9 +11,6 @@
 
 namespace cleave {
 namespace {
-
-constexpr int kUserError = 1;
-constexpr int kUsageError = 2;
 
 // Dotted options ("--train.steps 100") belong to the configuration; all others
 // to the verb.
@@ -87,6 +85,8 @@ int run(int count, char** values) {
 int main(int count, char** values) {
   try {
     return cleave::run(count, values);
+  } catch (const cleave::Exit& exit) {
+    return exit.code;
   } catch (const cleave::Error& error) {
     std::cerr << "cleave: " << error.what() << '\n';
   } catch (const std::bad_alloc&) {

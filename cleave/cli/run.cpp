@@ -18,14 +18,53 @@
 
 namespace cleave {
 
-Run prepare_run(const Config& config) {
-  RunFolder::check_free(config.output.directory, config.output.overwrite);
-  Devices devices = devices_of(config);
+namespace {
+
+// Enough of the data to tell different data apart.
+std::string fingerprint_of(const Dataset& data) {
+  const std::int64_t count = std::min<std::int64_t>(data.size(), 64);
+  std::vector<std::int64_t> indices;
+  for (std::int64_t i = 0; i < count; ++i) {
+    indices.push_back(i * data.size() / count);
+  }
+  const Batch samples = data.get(indices);
+  return data.description() + ", " +
+         std::to_string(samples.inputs.to(at::kDouble).sum().item<double>()) +
+         ", " +
+         std::to_string(samples.targets.to(at::kDouble).sum().item<double>());
+}
+
+Plan agreed_plan(const Config& config,
+                 const Model& model,
+                 const Dataset& data,
+                 const Devices& devices,
+                 Job& job) {
+  if (!job.leads()) {
+    return parse_plan(job.leaders(""), "the plan of rank 0");
+  }
+  Plan plan = plan_of(config, model, data, devices, job.messages());
+  stop_if_interrupted();
+  job.leaders(to_json(plan));
+  return plan;
+}
+
+}  // namespace
+
+Run prepare_run(const Config& config, Job& job) {
+  if (job.leads()) {
+    RunFolder::check_free(config.output.directory, config.output.overwrite);
+  }
+  job.check_alike(
+      "versions",
+      "cleave " CLEAVE_VERSION ", libtorch " + this_machine().libtorch);
+  job.check_alike("configurations", to_toml(config));
+  Devices devices = job.devices(config);
   TrainAndTest data = data_of(config);
+  job.check_alike(
+      "data", fingerprint_of(*data.train) + "\n" + fingerprint_of(*data.test));
   Model model = model_of(config, *data.train);
   stop_if_interrupted();
-  Plan plan = plan_of(config, model, *data.train, devices);
-  stop_if_interrupted();
+  Plan plan = agreed_plan(config, model, *data.train, devices, job);
   return {config,
           std::move(data),
           std::move(model),
@@ -76,24 +115,48 @@ void save_timelines(const Run& run,
 
 }  // namespace
 
-FitResult train_run(const Run& run,
-                    const RunFolder& folder,
-                    Trainer& trainer,
-                    bool quiet) {
+namespace {
+
+// Hears everything and keeps nothing.
+class DeafSink : public EventSink {
+ public:
+  void on(const Event&) override {}
+};
+
+FitResult train_and_save(const Run& run,
+                         const RunFolder& folder,
+                         Trainer& trainer,
+                         const FitOptions& options,
+                         bool quiet) {
   const ConsoleOptions look = console_options();
   // A bar belongs to the terminal; lines belong with the other output.
   ConsoleSink console(
       look.terminal || quiet ? std::cerr : std::cout, look, now);
   JsonlSink log(folder.log(), JsonlSink::Mode::truncate);
   FanOutSink events({&console, &log});
-  FitOptions options = fit_options_of(run.config, run.data.test.get());
-  options.stop = &interrupt_flag();
   FitResult result = trainer.fit(*run.data.train, options, events);
   save_stages({.model = run.model.name(),
                .step = result.steps,
                .stages = trainer.stages()},
               folder.stages());
   save_timelines(run, folder, result.timelines);
+  return result;
+}
+
+}  // namespace
+
+FitResult train_run(const Run& run,
+                    const std::optional<RunFolder>& folder,
+                    Trainer& trainer,
+                    bool quiet) {
+  FitOptions options = fit_options_of(run.config, run.data.test.get());
+  options.stop = &interrupt_flag();
+  if (folder) {
+    return train_and_save(run, *folder, trainer, options, quiet);
+  }
+  DeafSink events;
+  FitResult result = trainer.fit(*run.data.train, options, events);
+  trainer.stages();  // for the one that saves them
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include "cleave/checkpoint/run_folder.h"
 #include "cleave/checkpoint/stages.h"
 #include "cleave/cli/assemble.h"
+#include "cleave/cli/job.h"
 
 namespace cleave {
 
@@ -16,15 +17,17 @@ struct Run {
 };
 
 // Loads the data, builds the model's description, measures and plans. Writes
-// nothing; throws Error on anything that would stop the run later.
-Run prepare_run(const Config& config);
+// nothing; throws Error on anything that would stop the run later. Of several
+// processes one plans for all.
+Run prepare_run(const Config& config, Job& job);
 
 // Makes the output folder and puts configuration, plan and drawing into it.
 RunFolder open_run_folder(const Run& run);
 
-// Trains, shows it, logs it, and saves the stages, also when interrupted.
+// Trains, shows it, logs it, and saves the stages, also when interrupted. Of
+// several processes only the one that leads has a folder, and shows anything.
 FitResult train_run(const Run& run,
-                    const RunFolder& folder,
+                    const std::optional<RunFolder>& folder,
                     Trainer& trainer,
                     bool quiet);
 

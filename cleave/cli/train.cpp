@@ -1,7 +1,11 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cleave/cli/exit.h"
 #include "cleave/cli/interrupt.h"
+#include "cleave/cli/launch.h"
+#include "cleave/cli/launched.h"
+#include "cleave/cli/mpi_ranks.h"
 #include "cleave/cli/run.h"
 #include "cleave/cli/show_plan.h"
 #include "cleave/cli/verbs.h"
@@ -31,32 +35,86 @@ void print_json(const Run& run,
   std::cout << report.dump(2) << '\n';
 }
 
-void train(const TrainArguments& arguments, const Overrides& overrides) {
-  interrupt_flag();  // from here on Ctrl-C ends in good order
-  const Run run = prepare_run(load_config(arguments.config, overrides));
-  if (!arguments.json) {
-    std::cout << plan_text(run.plan)
-              << precision_advice(precision_named(run.config.train.precision),
-                                  run.devices)
-              << std::endl;
-  }
-  Trainer trainer(run.model,
-                  run.plan,
-                  run.devices,
-                  trainer_options_of(run.config, *run.data.train));
-  const RunFolder folder = open_run_folder(run);
-  const FitResult result = train_run(run, folder, trainer, arguments.json);
+void show_start(const Run& run, const Job& job) {
+  std::cout << job.table() << (job.table().empty() ? "" : "\n")
+            << plan_text(run.plan)
+            << precision_advice(precision_named(run.config.train.precision),
+                                run.devices)
+            << std::endl;
+}
+
+void show_end(const Run& run,
+              const FitResult& result,
+              const RunFolder& folder,
+              const Evaluation& test,
+              bool json) {
   const std::string path = folder.path().string();
-  if (result.interrupted) {
-    fail("interrupted after step " + std::to_string(result.steps),
-         "The stages as they were then are saved; cleave merge " + path +
-             " joins them.");
-  }
-  if (arguments.json) {
-    print_json(run, result, folder, trainer.evaluate(*run.data.test));
+  if (json) {
+    print_json(run, result, folder, test);
   } else {
     std::cout << "\nThe trained stages, the plan and the log are in " << path
               << ".\nNext: cleave merge " << path << '\n';
+  }
+}
+
+[[noreturn]] void fail_interrupted(const FitResult& result,
+                                   const RunFolder& folder) {
+  fail("interrupted after step " + std::to_string(result.steps),
+       "The stages as they were then are saved; cleave merge " +
+           folder.path().string() + " joins them.");
+}
+
+Trainer trainer_of(const Run& run, Job& job) {
+  const TrainerOptions options =
+      trainer_options_of(run.config, *run.data.train);
+  return job.hub() == nullptr
+             ? Trainer(run.model, run.plan, run.devices, options)
+             : Trainer(run.model, run.plan, run.devices, options, *job.hub());
+}
+
+void train_in(Job& job, const Config& config, bool json) {
+  const Run run = prepare_run(config, job);
+  if (job.leads() && !json) {
+    show_start(run, job);
+  }
+  Trainer trainer = trainer_of(run, job);
+  const std::optional<RunFolder> folder =
+      job.leads() ? std::optional(open_run_folder(run)) : std::nullopt;
+  const FitResult result = train_run(run, folder, trainer, json);
+  if (result.interrupted) {
+    if (folder) {
+      fail_interrupted(result, *folder);
+    }
+    throw Exit{kUserError};
+  }
+  const Evaluation test =
+      json ? trainer.evaluate(*run.data.test) : Evaluation{};
+  if (folder) {
+    show_end(run, result, *folder, test, json);
+  }
+}
+
+void train(const TrainArguments& arguments, const Overrides& overrides) {
+  interrupt_flag();  // from here on Ctrl-C ends in good order
+  const Config config = load_config(arguments.config, overrides);
+  const std::optional<int> ranks = mpi_ranks(config.devices.use);
+  if (ranks && !launched(std::getenv)) {
+    if (*ranks == 0) {
+      fail("devices.use is mpi, but no launcher started this process",
+           "Start it with mpirun or srun, or write mpi:N for N ranks here.");
+    }
+    launch_ranks(*ranks);
+    return;
+  }
+  Job job(config);
+  try {
+    train_in(job, config, arguments.json);
+  } catch (...) {
+    job.abort();
+    if (job.failed_elsewhere()) {
+      throw Exit{kResumable};
+    }
+    throw;
   }
 }
 

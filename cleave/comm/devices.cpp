@@ -59,7 +59,8 @@ int count_of(const std::string& use) {
   if (count < 1 || count > kMaxDevices) {
     fail("'" + use + "' names no devices",
          "Write cpu:N for N devices on this machine's cores, N from 1 to " +
-             std::to_string(kMaxDevices) + ".");
+             std::to_string(kMaxDevices) +
+             ", or mpi:N for N ranks that train together.");
   }
   return count;
 }
@@ -77,20 +78,24 @@ std::vector<int> share_of(const std::vector<int>& cores, int index, int count) {
 
 }  // namespace
 
-Devices local_devices(const std::string& use, const DeviceOptions& options) {
+Device shared_device(int index, int count, const DeviceOptions& options) {
   avoid_broken_tiles();
+  const std::vector<int> share = share_of(usable_cores(), index, count);
+  return {
+      .name = "",
+      .cores = options.pin ? share : std::vector<int>{},
+      .threads = options.threads > 0 ? options.threads
+                                     : static_cast<int>(share.size()),
+      .memory = options.memory,
+  };
+}
+
+Devices local_devices(const std::string& use, const DeviceOptions& options) {
   const int count = count_of(use);
-  const std::vector<int> cores = usable_cores();
   Devices devices;
   for (int index = 0; index < count; ++index) {
-    const std::vector<int> share = share_of(cores, index, count);
-    devices.push_back({
-        .name = "cpu:" + std::to_string(index),
-        .cores = options.pin ? share : std::vector<int>{},
-        .threads = options.threads > 0 ? options.threads
-                                       : static_cast<int>(share.size()),
-        .memory = options.memory,
-    });
+    devices.push_back(shared_device(index, count, options));
+    devices.back().name = "cpu:" + std::to_string(index);
   }
   return devices;
 }

@@ -29,6 +29,10 @@ struct DeviceOptions {
 Devices local_devices(const std::string& use,
                       const DeviceOptions& options = {});
 
+// The device of a process that shares this machine with others: part `index`
+// of `count` equal ones. Has no name.
+Device shared_device(int index, int count, const DeviceOptions& options = {});
+
 // Binds the calling thread, and the team of threads its operations use, to the
 // device's cores.
 void settle_on(const Device& device);

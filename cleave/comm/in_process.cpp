@@ -1,7 +1,5 @@
 #include "cleave/comm/in_process.h"
 
-#include <chrono>
-
 #include "cleave/error.h"
 
 namespace cleave {
@@ -9,11 +7,10 @@ namespace {
 
 class InProcessTransport : public Transport {
  public:
-  InProcessTransport(InProcessHub& hub, Rank rank, int ranks)
-      : hub_(hub), rank_(rank), ranks_(ranks) {}
+  InProcessTransport(InProcessHub& hub, Rank rank) : hub_(hub), rank_(rank) {}
 
   Rank rank() const override { return rank_; }
-  int ranks() const override { return ranks_; }
+  int ranks() const override { return hub_.ranks(); }
 
   void send(Rank to, const Tag& tag, Message message) override {
     hub_.put(rank_, to, tag, std::move(message));
@@ -26,7 +23,6 @@ class InProcessTransport : public Transport {
  private:
   InProcessHub& hub_;
   Rank rank_;
-  int ranks_;
 };
 
 }  // namespace
@@ -37,9 +33,16 @@ InProcessHub::InProcessHub(int ranks, Seconds patience) : patience_(patience) {
   }
 }
 
+std::vector<Rank> InProcessHub::local() const {
+  std::vector<Rank> all;
+  for (Rank rank; rank.value < ranks(); ++rank.value) {
+    all.push_back(rank);
+  }
+  return all;
+}
+
 std::unique_ptr<Transport> InProcessHub::connect(Rank rank) {
-  return std::make_unique<InProcessTransport>(
-      *this, rank, static_cast<int>(mailboxes_.size()));
+  return std::make_unique<InProcessTransport>(*this, rank);
 }
 
 void InProcessHub::abort(std::exception_ptr failure) {
@@ -50,10 +53,7 @@ void InProcessHub::abort(std::exception_ptr failure) {
     }
   }
   for (const auto& mailbox : mailboxes_) {
-    // Taking the lock makes sure that a waiting rank is either before its
-    // check of the failure or already asleep, so that it cannot miss this.
-    { const std::lock_guard lock(mailbox->mutex); }
-    mailbox->arrived.notify_all();
+    mailbox->wake();
   }
 }
 
@@ -63,40 +63,19 @@ std::exception_ptr InProcessHub::failure() const {
 }
 
 void InProcessHub::put(Rank from, Rank to, const Tag& tag, Message message) {
-  Mailbox& mailbox = *mailboxes_.at(to.value);
-  {
-    const std::lock_guard lock(mailbox.mutex);
-    mailbox.letters[{from, tag}].push_back(std::move(message));
-  }
-  mailbox.arrived.notify_one();
+  mailboxes_.at(to.value)->put(from, tag, std::move(message));
 }
 
 Message InProcessHub::take(Rank from, Rank to, const Tag& tag) {
-  Mailbox& mailbox = *mailboxes_.at(to.value);
-  std::unique_lock lock(mailbox.mutex);
-  auto letter = mailbox.letters.end();
-  const bool in_time = mailbox.arrived.wait_for(
-      lock, std::chrono::duration<double>(patience_.value), [&] {
-        letter = mailbox.letters.find({from, tag});
-        return letter != mailbox.letters.end() || aborted();
-      });
-  if (letter == mailbox.letters.end()) {
-    const std::string who = "rank " + std::to_string(to.value);
-    const std::string whom = "rank " + std::to_string(from.value);
-    if (in_time) {
-      fail(who + " stopped because another rank failed", "");
-    }
-    fail(who + " waited " + to_text(patience_) + " for " + to_text(tag) +
-             " from " + whom,
-         "See what " + whom +
-             " is doing; give it longer with devices.patience.");
+  std::optional<Message> message = mailboxes_.at(to.value)->take(
+      from, tag, patience_, [this] { return failure() != nullptr; });
+  if (message) {
+    return *std::move(message);
   }
-  Message message = std::move(letter->second.front());
-  letter->second.pop_front();
-  if (letter->second.empty()) {
-    mailbox.letters.erase(letter);
+  if (failure()) {
+    fail_stopped(to);
   }
-  return message;
+  fail_late(name_of(to), name_of(from), tag, patience_);
 }
 
 }  // namespace cleave

@@ -134,4 +134,8 @@ MemoryScope::~MemoryScope() {
   current_memory() = std::move(before_);
 }
 
+std::shared_ptr<DeviceMemory> MemoryScope::current() {
+  return current_memory();
+}
+
 }  // namespace cleave

@@ -59,6 +59,9 @@ class MemoryScope {
   MemoryScope(const MemoryScope&) = delete;
   MemoryScope& operator=(const MemoryScope&) = delete;
 
+  // That of this thread; null outside of any scope.
+  static std::shared_ptr<DeviceMemory> current();
+
  private:
   std::shared_ptr<DeviceMemory> before_;
 };

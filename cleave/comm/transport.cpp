@@ -1,5 +1,7 @@
 #include "cleave/comm/transport.h"
 
+#include "cleave/error.h"
+
 namespace cleave {
 
 std::string to_text(const Tag& tag) {
@@ -17,8 +19,31 @@ std::string to_text(const Tag& tag) {
       return "the norms of its gradients";
     case Channel::global_norm:
       return "the norm of all gradients";
+    case Channel::collective:
+      return "its part of a sum or an exchange";
+    case Channel::report:
+      return "what it found in the step";
+    case Channel::agreement:
+      return "what all ranks must agree on";
   }
   return "a message";
+}
+
+std::string name_of(Rank rank) {
+  return "rank " + std::to_string(rank.value);
+}
+
+void fail_late(const std::string& who,
+               const std::string& whom,
+               const Tag& tag,
+               Seconds patience) {
+  fail(who + " waited " + to_text(patience) + " for " + to_text(tag) +
+           " from " + whom,
+       "See what " + whom + " is doing; give it longer with devices.patience.");
+}
+
+void fail_stopped(Rank rank) {
+  fail(name_of(rank) + " stopped because another rank failed", "");
 }
 
 }  // namespace cleave

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cleave/ids.h"
+#include "cleave/units.h"
 
 namespace cleave {
 
@@ -18,6 +19,9 @@ enum class Channel {
   tied_value,     // of a shared parameter, from the stage that owns it
   norms,          // of the gradients, to the rank that adds them up
   global_norm,    // of all gradients, from that rank
+  collective,     // a part of an operation of several ranks
+  report,         // what a rank found, to the process that leads
+  agreement,      // what all processes must do alike
 };
 
 // Which message is meant. Messages with the same tag between the same two
@@ -33,7 +37,8 @@ struct Tag {
 // "the values of microbatch 3".
 std::string to_text(const Tag& tag);
 
-// Tensors of any shape and type; an undefined one means there is none.
+// Tensors of any shape and type; an undefined one means there is none. Whether
+// they require a gradient is kept, what they were computed from is not.
 using Message = std::vector<at::Tensor>;
 
 // One rank's end of the messages between ranks. Used by that rank's thread
@@ -54,5 +59,18 @@ class Transport {
   // when it does not come in time, and as soon as any rank has failed.
   virtual Message receive(Rank from, const Tag& tag) = 0;
 };
+
+// "rank 3".
+std::string name_of(Rank rank);
+
+// Throws the Error of a rank that waited in vain; `who` and `whom` name it and
+// the one it waited for.
+[[noreturn]] void fail_late(const std::string& who,
+                            const std::string& whom,
+                            const Tag& tag,
+                            Seconds patience);
+
+// Throws the Error of a rank that is well, but another one is not.
+[[noreturn]] void fail_stopped(Rank rank);
 
 }  // namespace cleave

@@ -23,11 +23,15 @@ std::string stage_text(int stage) {
 }
 
 void check_numbers(const Plan& plan) {
-  if (plan.batch < 1 || plan.microbatches < 1 ||
-      plan.microbatches > plan.batch) {
+  if (plan.batch < 1 || plan.microbatches < 1 || plan.replicas < 1 ||
+      plan.microbatches > plan.batch / plan.replicas) {
     fail("the plan splits a batch of " + std::to_string(plan.batch) +
              " samples into " + std::to_string(plan.microbatches) +
-             " microbatches",
+             " microbatches" +
+             (plan.replicas == 1
+                  ? ""
+                  : " on each of " + std::to_string(plan.replicas) +
+                        " replicas"),
          "Give every microbatch at least one sample.");
   }
   if (plan.stages.empty()) {

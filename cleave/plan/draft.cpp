@@ -106,10 +106,40 @@ std::optional<Plan> Draft::fitting_plan(const Cut& cut) const {
   return fits(plan) ? std::optional(std::move(plan)) : std::nullopt;
 }
 
+bool Draft::shares_devices() const {
+  return stages() > std::ranges::max(placement_).value + 1;
+}
+
+Draft Draft::with_budget(Bytes budget) const {
+  Draft draft = *this;
+  for (DeviceSpec& device : draft.devices_) {
+    device.memory = budget;
+  }
+  draft.problem_ = draft.cut_problem();
+  return draft;
+}
+
+Bytes Draft::smallest_budget() const {
+  if (!shares_devices()) {
+    return cleave::smallest_budget(problem_);
+  }
+  constexpr int kRounds = 10;
+  Bytes enough;
+  const std::optional<Plan> free = with_budget({}).best_plan(false);
+  for (const StagePlan& stage : free->stages) {
+    enough = std::max(enough, stage.peak);
+  }
+  Bytes too_little;
+  for (int round = 0; round < kRounds; ++round) {
+    const Bytes middle{(too_little.value + enough.value) / 2};
+    (with_budget(middle).best_plan(false) ? enough : too_little) = middle;
+  }
+  return enough;
+}
+
 std::optional<Plan> Draft::best_plan(bool moves_cuts) const {
   CutProblem start = problem_;
-  const bool shares_devices = stages() > std::ranges::max(placement_).value + 1;
-  if (shares_devices) {
+  if (shares_devices()) {
     for (CutDevice& device : start.devices) {
       device.memory = {};
     }

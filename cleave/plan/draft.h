@@ -29,14 +29,17 @@ class Draft {
   // predicted step gets shorter, as far as the effort goes.
   std::optional<Plan> best_plan(bool moves_cuts) const;
 
-  // The least budget with which one stage per device fits.
-  Bytes smallest_budget() const { return cleave::smallest_budget(problem_); }
+  // The least budget, the same for every device, with which best_plan() finds
+  // something. Where devices have several stages, to a thousandth.
+  Bytes smallest_budget() const;
 
   const CutProblem& problem() const { return problem_; }
 
  private:
   using Cut = std::vector<int>;  // the first layer of every stage
 
+  bool shares_devices() const;
+  Draft with_budget(Bytes budget) const;
   CutProblem cut_problem() const;
   int end_of(int stage, const Cut& cut) const;
   Plan plan_for(const Cut& cut) const;

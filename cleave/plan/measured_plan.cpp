@@ -45,8 +45,8 @@ Plan fastest_plan(const std::vector<int>& counts,
   std::optional<Error> problem;
   for (const int count : counts) {
     request.microbatches = count;
-    const auto samples =
-        static_cast<double>(size_of_microbatch(request.batch, count));
+    const std::int64_t batch = request.batch / std::max(1, request.replicas);
+    const auto samples = static_cast<double>(size_of_microbatch(batch, count));
     try {
       Plan found = make_plan(small.microbatch == large.microbatch
                                  ? small
@@ -110,15 +110,17 @@ Plan plan(const Model& model,
           const Batch& sample,
           const ProfileOptions& options,
           const PlanRequest& request) {
-  const auto all = static_cast<int>(devices.size());
+  const int replicas = std::max(1, request.replicas);
+  const auto all = std::max(1, static_cast<int>(devices.size()) / replicas);
   const int ranks = request.stages > 0 ? std::min(request.stages, all) : all;
+  const std::int64_t batch = (request.batch + replicas - 1) / replicas;
   const Devices used(devices.begin(), devices.begin() + ranks);
   const std::vector<int> counts = request.microbatches > 0
                                       ? std::vector{request.microbatches}
-                                      : counts_to_try(ranks, request.batch);
+                                      : counts_to_try(ranks, batch);
   const auto profile_with = [&](int count) {
     return profile(model,
-                   part_of(sample, size_of_microbatch(request.batch, count)),
+                   part_of(sample, size_of_microbatch(batch, count)),
                    options,
                    used);
   };

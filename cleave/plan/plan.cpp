@@ -61,6 +61,20 @@ void check_counts(int layers, int devices, const PlanRequest& request) {
              " microbatches of a batch of " + counted(request.batch, "sample"),
          "Give every microbatch at least one sample.");
   }
+  if (request.replicas > devices) {
+    fail("cannot put " + counted(request.replicas, "replica") + " on " +
+             counted(devices, "device"),
+         "Ask for " + up_to(devices, "replica") + ", or name more devices.");
+  }
+  if (request.replicas > 1 &&
+      request.batch / request.replicas < std::max(1, request.microbatches)) {
+    fail("a batch of " + counted(request.batch, "sample") +
+             " is too small for " + counted(request.replicas, "replica") +
+             (request.microbatches > 1
+                  ? " with " + counted(request.microbatches, "microbatch")
+                  : ""),
+         "Give every microbatch of every replica at least one sample.");
+  }
 }
 
 void check_profile(const Profile& profile) {
@@ -101,6 +115,7 @@ void check_input(const Profile& profile,
   }
   if (request.batch < 1 || request.stages < 0 ||
       request.stages_per_device < 0 || request.microbatches < 0 ||
+      request.replicas < 0 || !(request.sum_bandwidth > 0) ||
       request.state_copies < 0 || !(request.message_latency.value >= 0) ||
       !(request.message_bandwidth > 0)) {
     fail("the request for a plan has a number that is too small",
@@ -295,20 +310,10 @@ std::vector<Plan> searched(const std::vector<Plan>& plans,
   return found;
 }
 
-}  // namespace
-
-int microbatches_for(int devices, const PlanRequest& request) {
-  if (request.microbatches > 0) {
-    return request.microbatches;
-  }
-  const std::int64_t wanted = std::int64_t{kMicrobatchesPerDevice} * devices;
-  return static_cast<int>(std::min(wanted, request.batch));
-}
-
-Plan make_plan(const Profile& profile,
-               const std::vector<DeviceSpec>& devices,
-               const PlanRequest& request) {
-  check_input(profile, devices, request);
+// The plan of one pipeline on all of these devices.
+Plan pipeline_plan(const Profile& profile,
+                   const std::vector<DeviceSpec>& devices,
+                   const PlanRequest& request) {
   const std::vector<Draft> drafts = drafts_for(profile, devices, request);
   if (drafts.empty()) {
     fail("no number of devices gives " + counted(request.stages, "stage") +
@@ -327,6 +332,88 @@ Plan make_plan(const Profile& profile,
   return *std::ranges::find_if(plans, [&](const Plan& plan) {
     return plan.step <= kWorthADevice * least;
   });
+}
+
+// The most that one rank has, in bytes.
+Bytes most_parameters(const Plan& plan) {
+  std::vector<Bytes> by_rank(rank_count(plan));
+  const std::vector<Rank> placement = placement_of(plan);
+  for (std::size_t i = 0; i < placement.size(); ++i) {
+    by_rank[placement[i].value] += plan.stages[i].parameters;
+  }
+  return std::ranges::max(by_rank);
+}
+
+// The time to add up the gradients of all replicas: every rank sends and
+// receives all but its own section, twice.
+Seconds time_of_sums(const Plan& plan, const PlanRequest& request) {
+  const double share =
+      2.0 * (plan.replicas - 1) / static_cast<double>(plan.replicas);
+  return {share * static_cast<double>(most_parameters(plan).value) /
+          request.sum_bandwidth};
+}
+
+// The plan for so many copies of a pipeline.
+Plan mirrored_plan(const Profile& profile,
+                   const std::vector<DeviceSpec>& devices,
+                   const PlanRequest& request,
+                   int replicas) {
+  const std::vector<DeviceSpec> first(
+      devices.begin(), devices.begin() + std::ssize(devices) / replicas);
+  PlanRequest part = request;
+  part.batch = (request.batch + replicas - 1) / replicas;
+  Plan plan = pipeline_plan(profile, first, part);
+  plan.batch = request.batch;
+  plan.replicas = replicas;
+  plan.step += time_of_sums(plan, request);
+  return plan;
+}
+
+// Numbers of replicas to compare.
+std::vector<int> replicas_to_try(int devices, const PlanRequest& request) {
+  if (request.replicas > 0) {
+    return {request.replicas};
+  }
+  std::vector<int> counts;
+  for (int count = 1; count <= devices; ++count) {
+    if (devices % count == 0 && request.batch >= count) {
+      counts.push_back(count);
+    }
+  }
+  return counts;
+}
+
+}  // namespace
+
+int microbatches_for(int devices, const PlanRequest& request) {
+  if (request.microbatches > 0) {
+    return request.microbatches;
+  }
+  const std::int64_t wanted = std::int64_t{kMicrobatchesPerDevice} * devices;
+  return static_cast<int>(std::min(wanted, request.batch));
+}
+
+Plan make_plan(const Profile& profile,
+               const std::vector<DeviceSpec>& devices,
+               const PlanRequest& request) {
+  check_input(profile, devices, request);
+  std::optional<Plan> best;
+  std::optional<Error> problem;
+  for (const int replicas :
+       replicas_to_try(static_cast<int>(devices.size()), request)) {
+    try {
+      Plan plan = mirrored_plan(profile, devices, request, replicas);
+      if (!best || kWorthADevice * plan.step < best->step) {
+        best = std::move(plan);
+      }
+    } catch (const Error& error) {
+      problem = error;
+    }
+  }
+  if (!best) {
+    throw Error(*problem);
+  }
+  return *best;
 }
 
 }  // namespace cleave

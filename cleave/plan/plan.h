@@ -24,14 +24,18 @@ struct PlanRequest {
   int stages = 0;  // 0: as many as pay
   int stages_per_device =
       0;                 // 0: what the schedule needs, or the planner likes
-  int microbatches = 0;  // 0: four per device, as far as the batch has samples
-  std::string schedule = "1f1b";  // of the registry, or "auto": searched for
+  int replicas = 1;      // copies of the pipeline; 0: as many as pay
+  int microbatches = 0;  // of each; 0: four per device, as far as the batch has
+                         // samples
+  std::string schedule = "auto";  // searched for; or one of the registry
   int state_copies = 2;  // optimizer values kept per parameter (AdamW: 2)
 
   // A message between neighbouring stages. The defaults are for one process,
   // where a message is a pointer handed over.
   Seconds message_latency{5e-6};
   double message_bandwidth = 1e12;  // bytes per second
+  // Gradients that replicas add up, in bytes per second.
+  double sum_bandwidth = 2e9;
 };
 
 struct StagePlan {
@@ -61,7 +65,9 @@ struct StagePlan {
 struct Plan {
   std::string model;
   std::int64_t batch = 1;
-  int microbatches = 1;
+  int replicas = 1;      // copies of the pipeline, on further devices; each has
+                         // its part of the batch
+  int microbatches = 1;  // of every replica
   std::string schedule = "1f1b";
   std::vector<StagePlan> stages;
   Seconds step;       // predicted time of one step; zero: not predicted
@@ -74,12 +80,13 @@ struct Plan {
 int microbatches_for(int devices, const PlanRequest& request);
 
 // Cuts the profiled model over the devices, in their order: the first of them
-// are taken. Schedule, stages per device and cuts are chosen together, by the
-// predicted time from step to step. Where the profile's microbatch has another
-// number of samples than the plan's, costs are taken to grow with the samples.
-// All predicted times are whole picoseconds, which JSON keeps. Throws Error
-// when there are more stages than layers or devices, or when no cut fits the
-// devices' memory; the error then names the smallest budget that would fit.
+// are taken, and for further replicas those behind. Schedule, stages per device
+// and cuts are chosen together, by the predicted time from step to step. Where
+// the profile's microbatch has another number of samples than the plan's, costs
+// are taken to grow with the samples. All predicted times are whole
+// picoseconds, which JSON keeps. Throws Error when there are more stages than
+// layers or devices, or when no cut fits the devices' memory; the error then
+// names the smallest budget that would fit.
 Plan make_plan(const Profile& profile,
                const std::vector<DeviceSpec>& devices,
                const PlanRequest& request);

@@ -50,6 +50,7 @@ std::string to_json(const Plan& plan) {
   return to_pretty_text(
       {{"model", plan.model},
        {"batch", plan.batch},
+       {"replicas", plan.replicas},
        {"microbatches", plan.microbatches},
        {"schedule", plan.schedule},
        {"stages", stages},
@@ -59,15 +60,22 @@ std::string to_json(const Plan& plan) {
 
 Plan parse_plan(const std::string& json, const std::string& source) {
   const Json root = parse_json(json, source);
-  const JsonFields fields(
-      root,
-      source,
-      "",
-      {"model", "batch", "microbatches", "schedule", "stages", "predicted"});
+  const JsonFields fields(root,
+                          source,
+                          "",
+                          {"model",
+                           "batch",
+                           "replicas",
+                           "microbatches",
+                           "schedule",
+                           "stages",
+                           "predicted"});
   Plan plan{.model = fields.text("model"), .stages = {}};
   plan.batch = fields.whole("batch", 1);
-  plan.microbatches = static_cast<int>(fields.whole(
-      "microbatches", 1, std::min<std::int64_t>(plan.batch, INT_MAX)));
+  const auto most = std::min<std::int64_t>(plan.batch, INT_MAX);
+  plan.replicas = static_cast<int>(fields.whole("replicas", 1, most, 1));
+  plan.microbatches =
+      static_cast<int>(fields.whole("microbatches", 1, most / plan.replicas));
   plan.schedule = fields.text("schedule");
   for (const JsonFields& stage : fields.objects("stages",
                                                 {"device",

@@ -74,6 +74,9 @@ Executor::Executor(std::vector<StagePart> parts,
       transport_(transport) {}
 
 PassResult Executor::run(const Pass& pass, const StageDone& done) {
+  if (pass.microbatches.empty()) {
+    return {};
+  }
   const Row& row = pass.schedule->rows.at(transport_.rank().value);
   begin(row);
   const torch::AutoGradMode gradients(training_);
@@ -175,7 +178,7 @@ void Executor::forward(const Key& key, const Pass& pass, PassResult& result) {
   const Batch& batch = pass.microbatches.at(microbatch.value);
   const Values inputs =
       stage.value == 0 ? Values{batch.inputs} : take(values_, key);
-  const Moment moment{pass.seed, pass.step, microbatch};
+  const Moment moment{pass.seed, pass.step, {pass.first + microbatch.value}};
   Stage& own = *part(stage).stage;
   if (!training_) {
     Values outputs = own.network().forward(inputs, moment);

@@ -23,7 +23,8 @@ struct Pass {
   // read it.
   std::shared_ptr<const Schedule> schedule;
   std::vector<Batch> microbatches;  // the first stage reads the inputs, the
-                                    // last one the targets
+                                    // last one the targets; may be none
+  int first = 0;  // of them, counted over the batches of all replicas
   const Loss* loss = nullptr;
   std::int64_t count = 0;  // the loss's count over the whole batch
   std::uint64_t seed = 0;

@@ -100,7 +100,8 @@ class Trainer::Fit {
       if (under_way_.size() == kStepsUnderWay) {
         finish_one();
       }
-      result_.interrupted = options_.stop != nullptr && *options_.stop;
+      result_.interrupted =
+          trainer_.gather_.any(options_.stop != nullptr && *options_.stop);
     }
     while (!under_way_.empty()) {
       finish_one();

@@ -4,7 +4,7 @@
 
 namespace cleave {
 
-RankThread::RankThread(const Device& device, InProcessHub& hub)
+RankThread::RankThread(const Device& device, Hub& hub)
     : hub_(hub),
       memory_(std::make_shared<DeviceMemory>(device.name, device.memory)),
       thread_([this, device] { run(device); }) {}

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "cleave/comm/devices.h"
-#include "cleave/comm/in_process.h"
+#include "cleave/comm/hub.h"
 #include "cleave/comm/memory.h"
 #include "cleave/train/rank_trainer.h"
 
@@ -22,7 +22,7 @@ class RankThread {
   using Task = std::function<void(std::unique_ptr<RankTrainer>&)>;
 
   // Borrows the hub, which must outlive it.
-  RankThread(const Device& device, InProcessHub& hub);
+  RankThread(const Device& device, Hub& hub);
 
   // Lets the task in hand end, drops the others, and joins.
   ~RankThread();
@@ -48,7 +48,7 @@ class RankThread {
 
   void run(const Device& device);
 
-  InProcessHub& hub_;
+  Hub& hub_;
   // Shared with the tensors in it, which may outlive this.
   std::shared_ptr<DeviceMemory> memory_;
   std::mutex mutex_;  // guards tasks_ and stopping_

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "cleave/comm/collectives.h"
+#include "cleave/comm/group.h"
+#include "cleave/comm/memory.h"
 #include "cleave/plan/plan_schedule.h"
 
 namespace cleave {
@@ -134,15 +137,25 @@ RankTrainer::RankTrainer(const Model& model,
                          std::unique_ptr<Transport> transport)
     : options_(options),
       transport_(std::move(transport)),
+      mesh_(mesh_of(plan)),
+      pipeline_(group_of(*transport_, mesh_.pipeline_of(transport_->rank()))),
+      mirrors_(group_of(*transport_, mesh_.mirrors_of(transport_->rank()))),
       placement_(placement_of(plan)) {
   for (StageId id; id.value < std::ssize(placement_); ++id.value) {
-    if (placement_[id.value] == transport_->rank()) {
+    if (placement_[id.value] == pipeline_->rank()) {
       OwnStage& own = stages_.emplace_back(model, plan, id);
       own.stage.network().compute_in(options.precision);
       own.optimizer = make_optimizer(options.optimizer, own.parameters);
+      if (is_mirrored()) {
+        own.sync.emplace(*mirrors_, own.parameters, id);
+      }
     }
   }
-  executor_.emplace(parts(), placement_, *transport_);
+  executor_.emplace(parts(), placement_, *pipeline_);
+}
+
+RankTrainer::OwnStage& RankTrainer::own(StageId stage) {
+  return *std::ranges::find(stages_, stage, &OwnStage::id);
 }
 
 std::vector<StagePart> RankTrainer::parts() {
@@ -157,29 +170,74 @@ StepResult RankTrainer::train(const Pass& pass) {
   const double learning_rate = options_.learning_rate.at(pass.step);
   const bool clips = options_.clip > 0;
   Seconds updating;
-  StepResult result{executor_->run(pass,
-                                   [&](StageId done) {
-                                     if (!clips) {
-                                       update(*std::ranges::find(
-                                                  stages_, done, &OwnStage::id),
-                                              learning_rate,
-                                              updating);
-                                     }
-                                   }),
-                    {}};
+  const auto on_gradients = [&](StageId done) {
+    if (is_mirrored()) {
+      own(done).sync->begin();
+    } else if (!clips) {
+      update(own(done), learning_rate, updating);
+    }
+  };
+  StepResult result{executor_->run(pass, on_gradients)};
+  if (is_mirrored()) {
+    finish_sums(pass);
+  }
   if (clips) {
     clip_gradients(result);
+  }
+  if (clips || is_mirrored()) {
     for (OwnStage& own : stages_) {
       update(own, learning_rate, updating);
     }
   }
   result.busy += updating;
   share_tied_values();
+  result.peak_memory = MemoryScope::current()->peak();
   return result;
 }
 
+// A replica without microbatches adds nothing, but the others count on it.
+void RankTrainer::finish_sums(const Pass& pass) {
+  for (OwnStage& own : stages_) {
+    if (pass.microbatches.empty()) {
+      own.sync->begin();
+    }
+  }
+  for (OwnStage& own : stages_) {
+    own.sync->finish();
+  }
+}
+
 StepResult RankTrainer::evaluate(const Pass& pass) {
-  return {executor_->run(pass), {}};
+  share_buffers();
+  StepResult result{executor_->run(pass)};
+  result.peak_memory = MemoryScope::current()->peak();
+  return result;
+}
+
+// What layers keep beside their weights (the averages of a batch norm) comes
+// from other data on every replica; the first one's counts.
+void RankTrainer::share_buffers() {
+  if (!is_mirrored()) {
+    return;
+  }
+  const torch::NoGradGuard no_grad;
+  for (const OwnStage& own : stages_) {
+    std::vector<at::Tensor> buffers;
+    for (const auto& [name, tensor] : own.stage.network().state()) {
+      if (!tensor.requires_grad()) {
+        buffers.push_back(tensor);
+      }
+    }
+    // Copies: the first replica may go on while others still read.
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& buffer : buffers) {
+      copies.push_back(buffer.clone());
+    }
+    const Message first = broadcast(*mirrors_, copies, Rank{0});
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      buffers[i].copy_(first[i]);
+    }
+  }
 }
 
 void RankTrainer::update(OwnStage& own, double learning_rate, Seconds& busy) {
@@ -202,15 +260,15 @@ void RankTrainer::share_tied_values() {
       at::Tensor parameter = tie.parameter;
       if (tie.earlier) {
         parameter.copy_(
-            transport_
+            pipeline_
                 ->receive(placement_[tie.earlier->value],
                           tie_tag(Channel::tied_value, tie, own.id, stages))
                 .at(0));
       }
       if (tie.later) {
-        transport_->send(placement_[tie.later->value],
-                         tie_tag(Channel::tied_value, tie, *tie.later, stages),
-                         {parameter.detach()});
+        pipeline_->send(placement_[tie.later->value],
+                        tie_tag(Channel::tied_value, tie, *tie.later, stages),
+                        {parameter.detach()});
       }
     }
   }
@@ -249,14 +307,14 @@ at::Tensor RankTrainer::global_norm(const std::vector<at::Tensor>& own_norms) {
   const Tag norms_tag{Channel::norms, 0, {}};
   const Tag global_tag{Channel::global_norm, 0, {}};
   constexpr Rank kAdder{0};
-  if (transport_->rank() != kAdder) {
-    transport_->send(kAdder, norms_tag, own_norms);
-    return transport_->receive(kAdder, global_tag).at(0);
+  if (pipeline_->rank() != kAdder) {
+    pipeline_->send(kAdder, norms_tag, own_norms);
+    return pipeline_->receive(kAdder, global_tag).at(0);
   }
   std::vector<at::Tensor> norms(placement_.size());  // by stage
-  for (Rank rank; rank.value < transport_->ranks(); ++rank.value) {
+  for (Rank rank; rank.value < pipeline_->ranks(); ++rank.value) {
     const std::vector<at::Tensor> of_rank =
-        rank == kAdder ? own_norms : transport_->receive(rank, norms_tag);
+        rank == kAdder ? own_norms : pipeline_->receive(rank, norms_tag);
     auto next = of_rank.begin();
     for (size_t stage = 0; stage < placement_.size(); ++stage) {
       if (placement_[stage] == rank) {
@@ -266,14 +324,33 @@ at::Tensor RankTrainer::global_norm(const std::vector<at::Tensor>& own_norms) {
   }
   const at::Tensor all = at::cat(norms);
   at::Tensor norm = all.numel() == 1 ? all[0] : all.norm(2.0);
-  for (int rank = 1; rank < transport_->ranks(); ++rank) {
-    transport_->send({rank}, global_tag, {norm});
+  for (int rank = 1; rank < pipeline_->ranks(); ++rank) {
+    pipeline_->send({rank}, global_tag, {norm});
   }
   return norm;
 }
 
-std::map<StageId, NamedTensors> RankTrainer::state() const {
+std::uint64_t RankTrainer::fingerprint() const {
+  std::uint64_t hash = 14695981039346656037U;  // FNV-1a
+  for (const OwnStage& own : stages_) {
+    for (const at::Tensor& parameter : own.parameters) {
+      const at::Tensor values = parameter.detach().contiguous();
+      const auto* const bytes =
+          static_cast<const unsigned char*>(values.const_data_ptr());
+      for (std::size_t i = 0; i < values.nbytes(); ++i) {
+        hash = (hash ^ bytes[i]) * 1099511628211U;
+      }
+    }
+  }
+  return hash;
+}
+
+std::map<StageId, NamedTensors> RankTrainer::state() {
+  share_buffers();
   std::map<StageId, NamedTensors> copies;
+  if (replica() > 0) {
+    return copies;
+  }
   for (const OwnStage& own : stages_) {
     for (const auto& [name, tensor] : own.stage.network().state()) {
       copies[own.id].emplace_back(name, tensor.detach().clone());

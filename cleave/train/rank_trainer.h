@@ -9,7 +9,9 @@
 #include "cleave/comm/transport.h"
 #include "cleave/plan/plan.h"
 #include "cleave/train/executor.h"
+#include "cleave/train/gradient_sync.h"
 #include "cleave/train/learning_rate.h"
+#include "cleave/train/mesh.h"
 #include "cleave/train/optimizer.h"
 
 namespace cleave {
@@ -27,10 +29,11 @@ struct TrainerOptions {
 
 struct StepResult : PassResult {
   std::optional<double> gradient_norm;  // of all stages, where clipping is on
+  Bytes peak_memory;                    // of the rank's device, so far
 };
 
 // One rank's part of the training: its stages, their optimizers, its place in
-// the plan. The same code runs on a thread of this process or, with another
+// the mesh. The same code runs on a thread of this process or, with another
 // transport, in a process of its own. Used by one thread.
 class RankTrainer {
  public:
@@ -39,15 +42,22 @@ class RankTrainer {
               const TrainerOptions& options,
               std::unique_ptr<Transport> transport);
 
-  // One optimizer step over the pass's batch. Without clipping, a stage is
-  // updated as soon as it has its gradients.
+  // Which copy of the pipeline it works in.
+  int replica() const { return mesh_.replica_of(transport_->rank()); }
+
+  // One optimizer step over the pass, which is the replica's part of the batch.
+  // Without clipping, a stage is updated as soon as it has its gradients.
   StepResult train(const Pass& pass);
 
-  // The batch through the pipeline without learning from it.
+  // The pass through the pipeline without learning from it.
   StepResult evaluate(const Pass& pass);
 
   // Copies of the weights and buffers of this rank's stages, with full names.
-  std::map<StageId, NamedTensors> state() const;
+  // Of equal replicas only the first one answers.
+  std::map<StageId, NamedTensors> state();
+
+  // A number from the bits of its weights.
+  std::uint64_t fingerprint() const;
 
  private:
   struct OwnStage {
@@ -58,9 +68,14 @@ class RankTrainer {
     std::vector<TieLink> ties;
     std::vector<at::Tensor> parameters;
     std::unique_ptr<Optimizer> optimizer;
+    std::optional<GradientSync> sync;  // where there are replicas
   };
 
+  bool is_mirrored() const { return mesh_.replicas > 1; }
+  OwnStage& own(StageId stage);
   std::vector<StagePart> parts();
+  void finish_sums(const Pass& pass);
+  void share_buffers();
   void clip_gradients(StepResult& result);
   at::Tensor global_norm(const std::vector<at::Tensor>& own_norms);
   void update(OwnStage& own, double learning_rate, Seconds& busy);
@@ -68,6 +83,9 @@ class RankTrainer {
 
   TrainerOptions options_;
   std::unique_ptr<Transport> transport_;
+  Mesh mesh_;
+  std::unique_ptr<Transport> pipeline_;  // the own one
+  std::unique_ptr<Transport> mirrors_;   // those in the own place
   std::vector<Rank> placement_;
   std::deque<OwnStage> stages_;  // ascending; a deque: others point at them
   std::optional<Executor> executor_;

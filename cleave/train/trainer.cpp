@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "cleave/comm/in_process.h"
 #include "cleave/data/order.h"
 #include "cleave/error.h"
 #include "cleave/plan/plan_schedule.h"
@@ -44,20 +45,46 @@ StepTimeline timeline_of(const std::vector<StepResult>& results,
   return found;
 }
 
-// The device that the plan names for the rank; where the plan was made for
-// other devices, the one in its place.
-const Device& device_of(const Plan& plan, int rank, const Devices& devices) {
+// The device that the plan names for the place in its first replica; where the
+// plan was made for other devices, the one in that place. Further replicas take
+// the devices behind.
+const Device& device_of(const Plan& plan, int place, const Devices& devices) {
   const auto is_known = [&](const StagePlan& stage) {
     return std::ranges::find(devices, stage.device, &Device::name) !=
            devices.end();
   };
   if (!std::ranges::all_of(plan.stages, is_known)) {
-    return devices[rank];
+    return devices[place];
   }
   const std::vector<Rank> placement = placement_of(plan);
   const auto stage =
-      std::ranges::find(placement, Rank{rank}) - placement.begin();
+      std::ranges::find(placement, Rank{place}) - placement.begin();
   return *std::ranges::find(devices, plan.stages[stage].device, &Device::name);
+}
+
+// The device of the rank, as above.
+const Device& device_of(const Plan& plan,
+                        const Mesh& mesh,
+                        Rank rank,
+                        const Devices& devices) {
+  const Device& first = device_of(plan, mesh.place_of(rank).value, devices);
+  const auto behind = mesh.replica_of(rank) * mesh.places;
+  return mesh.replicas == 1 ? first
+                            : devices[(&first - devices.data() + behind) %
+                                      std::ssize(devices)];
+}
+
+void check_ranks(const Mesh& mesh, const Devices& devices, const Hub& hub) {
+  const std::string needs =
+      "the plan uses " + std::to_string(mesh.ranks()) + " devices, but there ";
+  if (std::ssize(devices) < mesh.ranks()) {
+    fail(needs + "are " + std::to_string(devices.size()),
+         "Give it the devices the plan was made for.");
+  }
+  if (hub.ranks() < mesh.ranks()) {
+    fail(needs + "are " + std::to_string(hub.ranks()) + " ranks",
+         "Start as many ranks as the plan has devices.");
+  }
 }
 
 }  // namespace
@@ -66,21 +93,45 @@ Trainer::Trainer(const Model& model,
                  const Plan& plan,
                  const Devices& devices,
                  const TrainerOptions& options)
-    : plan_(plan), options_(options), hub_(rank_count(plan), options.patience) {
+    : Trainer(model,
+              plan,
+              devices,
+              options,
+              std::make_unique<InProcessHub>(mesh_of(plan).ranks(),
+                                             options.patience),
+              nullptr) {}
+
+Trainer::Trainer(const Model& model,
+                 const Plan& plan,
+                 const Devices& devices,
+                 const TrainerOptions& options,
+                 Hub& hub)
+    : Trainer(model, plan, devices, options, nullptr, &hub) {}
+
+Trainer::Trainer(const Model& model,
+                 const Plan& plan,
+                 const Devices& devices,
+                 const TrainerOptions& options,
+                 std::unique_ptr<Hub> own,
+                 Hub* hub)
+    : plan_(plan),
+      options_(options),
+      mesh_(mesh_of(plan)),
+      own_hub_(std::move(own)),
+      hub_(own_hub_ ? *own_hub_ : *hub),
+      gather_(hub_) {
   check_plan(plan, model.layer_names());
-  const int ranks = rank_count(plan);
-  if (std::ssize(devices) < ranks) {
-    fail("the plan uses " + std::to_string(ranks) + " devices, but there are " +
-             std::to_string(devices.size()),
-         "Give it the devices the plan was made for.");
-  }
+  check_ranks(mesh_, devices, hub_);
   std::vector<std::future<void>> built;
-  for (int rank = 0; rank < ranks; ++rank) {
-    ranks_.push_back(
-        std::make_unique<RankThread>(device_of(plan, rank, devices), hub_));
+  for (const Rank rank : hub_.local()) {
+    if (rank.value >= mesh_.ranks()) {
+      continue;  // the plan does without it
+    }
+    ranks_.push_back(std::make_unique<RankThread>(
+        device_of(plan, mesh_, rank, devices), hub_));
     built.push_back(ranks_.back()->build([&, rank] {
       return std::make_unique<RankTrainer>(
-          model, plan_, options_, hub_.connect({rank}));
+          model, plan_, options_, hub_.connect(rank));
     }));
   }
   for (std::future<void>& future : built) {
@@ -92,7 +143,9 @@ Trainer::Trainer(const Model& model,
 }
 
 Trainer::~Trainer() {
-  hub_.abort(std::make_exception_ptr(Error("the trainer was destroyed", "")));
+  if (unanswered_ > 0) {  // ranks may wait for others that will not come
+    hub_.abort(std::make_exception_ptr(Error("the trainer was destroyed", "")));
+  }
 }
 
 template <class Result>
@@ -101,6 +154,7 @@ std::vector<std::future<Result>> Trainer::ask_all(
   if (hub_.failure()) {
     fail("the trainer stopped at an earlier error", "Make a new one to go on.");
   }
+  ++unanswered_;
   std::vector<std::future<Result>> futures;
   futures.reserve(ranks_.size());
   for (const auto& rank : ranks_) {
@@ -116,6 +170,7 @@ std::vector<Result> Trainer::answers(std::vector<std::future<Result>> futures) {
   for (const std::future<Result>& future : futures) {
     future.wait();
   }
+  --unanswered_;
   if (hub_.failure()) {
     std::rethrow_exception(hub_.failure());
   }
@@ -140,31 +195,47 @@ std::shared_ptr<const Schedule> Trainer::schedule_for(int microbatches,
   return known;
 }
 
-std::shared_ptr<const Pass> Trainer::make_pass(const Batch& batch,
-                                               bool training,
-                                               bool traced) {
-  auto pass = std::make_shared<Pass>();
-  pass->traced = traced;
-  pass->microbatches = split_batch(batch, plan_.microbatches);
-  pass->schedule =
-      schedule_for(static_cast<int>(pass->microbatches.size()), training);
-  pass->loss = &options_.loss;
-  pass->count = std::max<std::int64_t>(options_.loss.count(batch.targets), 1);
-  pass->seed = options_.seed;
-  pass->step = steps_;
-  return pass;
+// The microbatches of the whole batch are numbered and divided among the
+// replicas in their order.
+Trainer::Passes Trainer::make_passes(const Batch& batch,
+                                     bool training,
+                                     bool traced) {
+  const std::vector<Batch> all =
+      split_batch(batch, mesh_.replicas * plan_.microbatches);
+  const int each = static_cast<int>(all.size()) / mesh_.replicas;
+  const int more = static_cast<int>(all.size()) % mesh_.replicas;
+  const auto count =
+      std::max<std::int64_t>(options_.loss.count(batch.targets), 1);
+  Passes passes;
+  int first = 0;
+  for (int replica = 0; replica < mesh_.replicas; ++replica) {
+    const int own = each + (replica < more ? 1 : 0);
+    auto pass = std::make_shared<Pass>();
+    pass->microbatches = {all.begin() + first, all.begin() + first + own};
+    pass->first = first;
+    pass->schedule = own > 0 ? schedule_for(own, training) : nullptr;
+    pass->loss = &options_.loss;
+    pass->count = count;
+    pass->seed = options_.seed;
+    pass->step = steps_;
+    pass->traced = traced;
+    passes.push_back(std::move(pass));
+    first += own;
+  }
+  return passes;
 }
 
 Trainer::Pending Trainer::start_step(const Batch& batch,
                                      std::int64_t epoch,
                                      bool traced) {
   ++steps_;
-  const std::shared_ptr<const Pass> pass = make_pass(batch, true, traced);
+  const Passes passes = make_passes(batch, true, traced);
   return {
-      .results = ask_all<StepResult>(
-          [pass](RankTrainer& trainer) { return trainer.train(*pass); }),
+      .results = ask_all<StepResult>([passes](RankTrainer& trainer) {
+        return trainer.train(*passes[trainer.replica()]);
+      }),
       .samples = batch.inputs.size(0),
-      .count = pass->count,
+      .count = passes.front()->count,
       .step = steps_,
       .epoch = epoch,
       .timeline = traced ? std::optional(StepTimeline{}) : std::nullopt,
@@ -172,15 +243,19 @@ Trainer::Pending Trainer::start_step(const Batch& batch,
 }
 
 StepDone Trainer::finish_step(Pending& pending) {
-  const std::vector<StepResult> results = answers(std::move(pending.results));
+  std::vector<StepResult> results =
+      gather_.results(answers(std::move(pending.results)));
+  results.resize(mesh_.ranks());
   const Clock::time_point now = Clock::now();
   const std::chrono::duration<double> spent = now - last_finish_;
   last_finish_ = now;
   Seconds busy;
-  double loss_sum = 0;  // only the rank of the last stage has one
+  double loss_sum = 0;  // only the ranks of the last stage have one
+  std::vector<Bytes> peaks;
   for (const StepResult& result : results) {
     busy += result.busy;
     loss_sum += result.loss_sum;
+    peaks.push_back(result.peak_memory);
   }
   if (pending.timeline) {
     pending.timeline = timeline_of(results, pending.step);
@@ -195,7 +270,7 @@ StepDone Trainer::finish_step(Pending& pending) {
       .gradient_norm = results.front().gradient_norm,
       .duration = {spent.count()},
       .bubble = std::clamp(1 - busy.value / (ranks * spent.count()), 0.0, 1.0),
-      .peak_memory = peak_memory(),
+      .peak_memory = peaks,
   };
 }
 
@@ -211,15 +286,15 @@ Evaluation Trainer::evaluate(const Dataset& data) {
   std::int64_t count = 0;
   const BatchOrder order(data.size(), plan_.batch, 0, {.shuffle = false});
   for (std::int64_t i = 0; i < order.steps(); ++i) {
-    const auto pass = make_pass(data.get(order.indices(i)), false);
-    for (const StepResult& result :
-         answers(ask_all<StepResult>([pass](RankTrainer& trainer) {
-           return trainer.evaluate(*pass);
-         }))) {  // only the rank of the last stage has found something
+    const Passes passes = make_passes(data.get(order.indices(i)), false);
+    for (const StepResult& result : gather_.results(
+             answers(ask_all<StepResult>([passes](RankTrainer& trainer) {
+               return trainer.evaluate(*passes[trainer.replica()]);
+             })))) {  // only the ranks of the last stage found something
       loss += result.loss_sum;
       correct += result.correct;
     }
-    count += pass->count;
+    count += passes.front()->count;
   }
   Evaluation evaluation{.loss = loss / static_cast<double>(count),
                         .accuracy = {},
@@ -233,12 +308,14 @@ Evaluation Trainer::evaluate(const Dataset& data) {
 
 std::vector<NamedTensors> Trainer::stages() {
   using States = std::map<StageId, NamedTensors>;
-  std::vector<NamedTensors> stages(plan_.stages.size());
+  States all;
   for (States& states : answers(ask_all<States>(
            [](RankTrainer& trainer) { return trainer.state(); }))) {
-    for (auto& [stage, state] : states) {
-      stages[stage.value] = std::move(state);
-    }
+    all.merge(states);  // of the replicas, the first one's
+  }
+  std::vector<NamedTensors> stages(plan_.stages.size());
+  for (auto& [stage, state] : gather_.states(std::move(all))) {
+    stages[stage.value] = std::move(state);
   }
   return stages;
 }
@@ -249,6 +326,14 @@ NamedTensors Trainer::merged() {
     all.insert(all.end(), stage.begin(), stage.end());
   }
   return all;
+}
+
+std::vector<std::uint64_t> Trainer::fingerprints() {
+  std::vector<std::uint64_t> prints =
+      gather_.numbers(answers(ask_all<std::uint64_t>(
+          [](RankTrainer& trainer) { return trainer.fingerprint(); })));
+  prints.resize(mesh_.ranks());
+  return prints;
 }
 
 std::vector<Bytes> Trainer::peak_memory() const {

@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "cleave/comm/devices.h"
-#include "cleave/comm/in_process.h"
+#include "cleave/comm/hub.h"
 #include "cleave/data/dataset.h"
 #include "cleave/event.h"
+#include "cleave/train/gather.h"
 #include "cleave/train/rank_thread.h"
 
 namespace cleave {
@@ -52,17 +53,28 @@ struct Evaluation {
   std::int64_t samples = 0;
 };
 
-// Trains a model as its plan says, one thread of this process per device.
-// A synchronous run gives the bits of the one-device run. After an exception
-// the weights are those of an unfinished step, and the trainer refuses to go
-// on. Not thread-safe.
+// Trains a model as its plan says, one thread per device: of this process, or
+// of several that run the same program together. A synchronous run gives the
+// bits of the one-device run; with replicas, the same sums in another order.
+// After an exception the weights are those of an unfinished step, and the
+// trainer refuses to go on. Not thread-safe.
 class Trainer {
  public:
-  // Builds every stage on its device: stage i on devices[i].
+  // Builds every stage on its device, all in this process.
   Trainer(const Model& model,
           const Plan& plan,
           const Devices& devices,
           const TrainerOptions& options);
+
+  // The same on the ranks of `hub`, which must outlive it: here those that are
+  // local. Every process makes its own trainer with the same arguments, and
+  // calls the same functions in the same order with the same data; all get the
+  // same answers. `devices` has one for every rank.
+  Trainer(const Model& model,
+          const Plan& plan,
+          const Devices& devices,
+          const TrainerOptions& options,
+          Hub& hub);
   ~Trainer();
 
   // One optimizer step over a batch of any size.
@@ -77,10 +89,16 @@ class Trainer {
   Evaluation evaluate(const Dataset& data);
 
   // Copies of every stage's weights and buffers; merged: of all, in the order
-  // of the layers, as the unsplit network has them.
+  // of the layers, as the unsplit network has them. With several processes,
+  // that of rank 0 has them all, and the others have their own only.
   std::vector<NamedTensors> stages();
   NamedTensors merged();
 
+  // One number per rank, from the bits of its weights: equal where replicas
+  // are.
+  std::vector<std::uint64_t> fingerprints();
+
+  // Of the devices of this process.
   std::vector<Bytes> peak_memory() const;
 
  private:
@@ -98,6 +116,16 @@ class Trainer {
     std::optional<StepTimeline> timeline;  // where the step is traced
   };
 
+  // What each replica does with its part of a batch.
+  using Passes = std::vector<std::shared_ptr<const Pass>>;
+
+  Trainer(const Model& model,
+          const Plan& plan,
+          const Devices& devices,
+          const TrainerOptions& options,
+          std::unique_ptr<Hub> own,
+          Hub* hub);
+
   template <class Result>
   std::vector<std::future<Result>> ask_all(
       std::function<Result(RankTrainer&)> question);
@@ -105,16 +133,18 @@ class Trainer {
   std::vector<Result> answers(std::vector<std::future<Result>> futures);
 
   std::shared_ptr<const Schedule> schedule_for(int microbatches, bool training);
-  std::shared_ptr<const Pass> make_pass(const Batch& batch,
-                                        bool training,
-                                        bool traced = false);
+  Passes make_passes(const Batch& batch, bool training, bool traced = false);
   Pending start_step(const Batch& batch, std::int64_t epoch, bool traced);
   StepDone finish_step(Pending& pending);
 
   Plan plan_;
   TrainerOptions options_;
-  InProcessHub hub_;
-  std::vector<std::unique_ptr<RankThread>> ranks_;
+  Mesh mesh_;
+  std::unique_ptr<Hub> own_hub_;  // null where one was given
+  Hub& hub_;
+  Gather gather_;
+  int unanswered_ = 0;                              // questions to all ranks
+  std::vector<std::unique_ptr<RankThread>> ranks_;  // the local ones
   std::map<std::pair<int, bool>, std::shared_ptr<const Schedule>> schedules_;
   std::int64_t steps_ = 0;  // started so far
   Clock::time_point last_finish_ = Clock::now();

@@ -17,6 +17,7 @@ namespace {
 constexpr const char* kText = R"({
   "model": "mnist",
   "batch": 64,
+  "replicas": 1,
   "microbatches": 8,
   "schedule": "1f1b",
   "stages": [
@@ -201,7 +202,7 @@ constexpr std::array kDamages{
     Damage{"\"predicted\"",
            "\"comment\"",
            "p: comment is no known key. The known ones are: model, batch, "
-           "microbatches, schedule, stages, predicted."},
+           "replicas, microbatches, schedule, stages, predicted."},
     Damage{"\"device\": \"cpu:1\"",
            "\"devices\": \"cpu:1\"",
            "p: stages[1].devices is no known key. Did you mean device?"},

@@ -88,6 +88,7 @@ TEST(MakePlan, messages_count_on_the_way_there_and_back) {
                               {.batch = 1,
                                .stages = 2,
                                .microbatches = 1,
+                               .schedule = "1f1b",
                                .message_latency = {0.001},
                                .message_bandwidth = 1e6});
   // Two stages of 3 ms in a row; each way 1 ms and 1000 bytes at 1 MB/s.
@@ -95,8 +96,9 @@ TEST(MakePlan, messages_count_on_the_way_there_and_back) {
 }
 
 TEST(MakePlan, uses_all_devices_when_that_pays) {
-  const Plan plan = make_plan(
-      profile_of(std::vector<double>(8, 0.01)), devices(4), {.batch = 32});
+  const Plan plan = make_plan(profile_of(std::vector<double>(8, 0.01)),
+                              devices(4),
+                              {.batch = 32, .schedule = "1f1b"});
   EXPECT_EQ(plan.stages.size(), 4U);
   EXPECT_EQ(plan.microbatches, 16);
 }
@@ -126,8 +128,11 @@ TEST(MakePlan, takes_fewer_stages_when_more_pay_less_than_a_percent) {
 
 TEST(MakePlan, cuts_where_little_crosses) {
   Profile profile = profile_of({0.001, 0.001, 0.001, 0.001});
-  const PlanRequest request{
-      .batch = 8, .stages = 2, .microbatches = 8, .message_bandwidth = 1e6};
+  const PlanRequest request{.batch = 8,
+                            .stages = 2,
+                            .microbatches = 8,
+                            .schedule = "1f1b",
+                            .message_bandwidth = 1e6};
   EXPECT_EQ(layer_counts(make_plan(profile, devices(2), request)),
             (std::vector<int>{2, 2}));
   profile.layers[1].crossing = {3000};  // 3 ms there and 3 back
@@ -173,10 +178,13 @@ TEST(MakePlan, counts_states_activations_in_flight_and_the_working_set) {
     layer.crossing = {7};
   }
   profile.layers[1].activations = {50};
-  const Plan plan = make_plan(
-      profile,
-      devices(3),
-      {.batch = 8, .stages = 3, .microbatches = 8, .state_copies = 1});
+  const Plan plan = make_plan(profile,
+                              devices(3),
+                              {.batch = 8,
+                               .stages = 3,
+                               .microbatches = 8,
+                               .schedule = "1f1b",
+                               .state_copies = 1});
   // 1f1b holds 3, 2 and 1 microbatches; parameters are there three times, and
   // a fourth time while a gradient is added.
   EXPECT_EQ(plan.stages[0].peak, Bytes{300 + 3 * 20 + 100});
@@ -220,13 +228,13 @@ TEST(MakePlan, says_which_numbers_do_not_go_together) {
   EXPECT_EQ(error_of(profile, devices(4), {.stages = 4}),
             "cannot cut 3 layers into 4 stages. Ask for between 1 and 3 "
             "stages.");
-  EXPECT_EQ(error_of(profile, devices(2), {.stages = 3}),
+  EXPECT_EQ(error_of(profile, devices(2), {.stages = 3, .schedule = "1f1b"}),
             "cannot put 3 stages on 2 devices. Ask for between 1 and 2 stages, "
             "or name more devices.");
   EXPECT_EQ(error_of(profile, devices(2), {.batch = 4, .microbatches = 8}),
             "cannot make 8 microbatches of a batch of 4 samples. Give every "
             "microbatch at least one sample.");
-  EXPECT_EQ(error_of(profile, devices(1), {.stages = 2}),
+  EXPECT_EQ(error_of(profile, devices(1), {.stages = 2, .schedule = "1f1b"}),
             "cannot put 2 stages on 1 device. Ask for 1 stage, or name more "
             "devices.");
   EXPECT_EQ(
@@ -267,11 +275,12 @@ TEST(MakePlan, names_the_smallest_budget_when_nothing_fits) {
       "a smaller batch or more microbatches.");
   std::vector<DeviceSpec> unequal = devices(3, {50 << 20});
   unequal[1].memory = {90 << 20};
-  EXPECT_EQ(error_of(heavy_profile(), unequal, {.batch = 8}),
-            "no cut of 'net' into 1 to 3 stages fits a memory of 50.0 MiB to "
-            "90.0 MiB per device. Give every device at least 225 MiB, which is "
-            "enough for 2 stages; or take more devices, a smaller batch or "
-            "more microbatches.");
+  EXPECT_EQ(
+      error_of(heavy_profile(), unequal, {.batch = 8, .schedule = "1f1b"}),
+      "no cut of 'net' into 1 to 3 stages fits a memory of 50.0 MiB to "
+      "90.0 MiB per device. Give every device at least 225 MiB, which is "
+      "enough for 2 stages; or take more devices, a smaller batch or "
+      "more microbatches.");
 }
 
 // The amount behind "at least", as a user would type it into a configuration.
@@ -285,14 +294,15 @@ Bytes budget_in(const std::string& message) {
 TEST(MakePlan, fits_when_given_back_the_budget_its_error_names) {
   std::mt19937 random(11);
   std::uniform_int_distribution<std::int64_t> bytes(1, 3'000'000);
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 120; ++i) {
     Profile profile = profile_of(std::vector<double>(6, 0.01));
     for (LayerCost& layer : profile.layers) {
       layer.parameters = {bytes(random)};
       layer.activations = {bytes(random)};
       layer.crossing = {bytes(random)};
     }
-    const PlanRequest request{.batch = 16, .stages = i % 4};
+    const PlanRequest request{
+        .batch = 16, .stages = i % 4, .schedule = i % 8 < 4 ? "auto" : "1f1b"};
     const std::string message = error_of(profile, devices(3, {1}), request);
     ASSERT_NE(message, "no error");
     const Bytes budget = budget_in(message);

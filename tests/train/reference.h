@@ -11,6 +11,7 @@
 #include "cleave/schedule/registry.h"
 #include "cleave/train/one_device.h"
 #include "cleave/train/trainer.h"
+#include "trainers.h"
 
 // What the tests of training share.
 namespace cleave {
@@ -77,12 +78,15 @@ inline void expect_same_run(const Model& model,
                             const TrainerOptions& options,
                             const OneDeviceRun& expected) {
   SCOPED_TRACE(to_json(plan));
-  Trainer trainer(model, plan, test_devices(rank_count(plan)), options);
+  Trainer trainer = trainer_of(model, plan, options);
   for (size_t step = 0; step < batches.size(); ++step) {
     ASSERT_EQ(trainer.step(batches[step]).loss, expected.losses[step])
         << "step " << step;
   }
-  expect_same_bits(trainer.merged(), expected.state);
+  const NamedTensors merged = trainer.merged();
+  if (gets_all_stages()) {
+    expect_same_bits(merged, expected.state);
+  }
 }
 
 }  // namespace cleave

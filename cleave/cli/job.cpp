@@ -1,0 +1,211 @@
+#include "cleave/cli/job.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <torch/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <iomanip>
+#include <sstream>
+
+#include "cleave/cli/assemble.h"
+#include "cleave/cli/launched.h"
+#include "cleave/cli/mpi_ranks.h"
+#include "cleave/comm/collectives.h"
+#include "cleave/error.h"
+
+namespace cleave {
+namespace {
+
+at::Tensor bytes_of(const std::string& text) {
+  at::Tensor bytes =
+      at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+  std::ranges::copy(text, static_cast<char*>(bytes.data_ptr()));
+  return bytes;
+}
+
+std::string text_of(const at::Tensor& bytes) {
+  return {static_cast<const char*>(bytes.const_data_ptr()),
+          static_cast<std::size_t>(bytes.numel())};
+}
+
+// The first one of this machine that others can reach.
+std::string own_address() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) {
+    return "unknown";
+  }
+  std::string found = "127.0.0.1";
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET ||
+        (one->ifa_flags & IFF_LOOPBACK) != 0) {
+      continue;
+    }
+    std::array<char, INET_ADDRSTRLEN> text{};
+    const auto* address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
+    inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size());
+    found = text.data();
+    break;
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+std::string list_of(const std::vector<int>& cores) {
+  std::string text;
+  for (const int core : cores) {
+    text += (text.empty() ? "" : ",") + std::to_string(core);
+  }
+  return text;
+}
+
+std::string table_line(const std::string& rank,
+                       const std::string& host,
+                       const std::string& address,
+                       const std::string& process,
+                       const std::string& device,
+                       const std::string& cores) {
+  std::ostringstream line;
+  line << std::left << std::setw(6) << rank << std::setw(20) << host
+       << std::setw(17) << address << std::setw(10) << process << std::setw(9)
+       << device << cores << '\n';
+  return line.str();
+}
+
+// The first line in which they differ, from each.
+std::pair<std::string, std::string> difference(const std::string& a,
+                                               const std::string& b) {
+  std::istringstream first(a);
+  std::istringstream second(b);
+  std::string x;
+  std::string y;
+  while (x == y && (first || second)) {
+    x.clear();
+    y.clear();
+    std::getline(first, x);
+    std::getline(second, y);
+  }
+  return {x, y};
+}
+
+void check_size(const MpiHub& hub,
+                const Launched& launched,
+                const Config& config) {
+  if (hub.ranks() != launched.ranks || hub.rank().value != launched.rank) {
+    fail(launched.by + " started rank " + std::to_string(launched.rank) +
+             " of " + std::to_string(launched.ranks) + ", but MPI says rank " +
+             std::to_string(hub.rank().value) + " of " +
+             std::to_string(hub.ranks()),
+         "Use the launcher of the MPI that cleave was built with.");
+  }
+  const int wanted = mpi_ranks(config.devices.use).value_or(0);
+  if (wanted > 0 && wanted != hub.ranks()) {
+    fail("devices.use is " + config.devices.use + ", but " + launched.by +
+             " started " + std::to_string(hub.ranks()) + " ranks",
+         "Make them agree, or set devices.use to mpi.");
+  }
+}
+
+}  // namespace
+
+Job::Job(const Config& config) {
+  const std::optional<Launched> by_launcher = launched(std::getenv);
+  if (!by_launcher) {
+    return;
+  }
+  hub_ = std::make_unique<MpiHub>(config.devices.patience);
+  others_ = hub_->connect(hub_->rank());
+  check_size(*hub_, *by_launcher, config);
+}
+
+std::vector<std::string> Job::all(const std::string& text) {
+  std::vector<std::string> texts;
+  for (const at::Tensor& bytes :
+       all_gather(*others_, bytes_of(text), Channel::agreement)) {
+    texts.push_back(text_of(bytes));
+  }
+  return texts;
+}
+
+std::string Job::leaders(const std::string& text) {
+  return others_
+             ? text_of(
+                   broadcast(
+                       *others_, {bytes_of(text)}, Rank{0}, Channel::agreement)
+                       .at(0))
+             : text;
+}
+
+void Job::check_alike(const std::string& what, const std::string& text) {
+  if (!others_) {
+    return;
+  }
+  const std::vector<std::string> texts = all(text);
+  for (Rank rank{1}; rank.value < std::ssize(texts); ++rank.value) {
+    if (texts[rank.value] != texts[0]) {
+      const auto [first, other] = difference(texts[0], texts[rank.value]);
+      fail("the ranks were started with different " + what + ": " +
+               hub_->name({0}) + " has '" + first + "', " + hub_->name(rank) +
+               " has '" + other + "'",
+           "Start all ranks with the same files.");
+    }
+  }
+}
+
+void Job::abort() {
+  if (hub_) {
+    hub_->abort(std::current_exception());
+  }
+}
+
+// A launcher may have bound every rank to cores of its own; where it has not,
+// those of one host divide its cores.
+Device Job::own_device(const DeviceOptions& options) {
+  const MpiPlace& place = hub_->place(hub_->rank());
+  const std::string cores = list_of(this_machine().cores);
+  const std::vector<std::string> of_all = all(cores);
+  bool bound = false;
+  for (Rank rank; rank.value < hub_->ranks(); ++rank.value) {
+    bound = bound || (hub_->place(rank).host == place.host &&
+                      of_all[rank.value] != cores);
+  }
+  Device own =
+      bound ? shared_device(0, 1, options)
+            : shared_device(place.local_rank, place.local_ranks, options);
+  own.name = "mpi:" + std::to_string(hub_->rank().value);
+  return own;
+}
+
+Devices Job::devices(const Config& config) {
+  const DeviceOptions options = device_options_of(config);
+  if (!hub_) {
+    return local_devices(config.devices.use, options);
+  }
+  const Device own = own_device(options);
+  table_ = table_line("rank", "host", "address", "process", "device", "cores");
+  for (const std::string& line :
+       all(table_line(std::to_string(hub_->rank().value),
+                      hub_->place(hub_->rank()).host,
+                      own_address(),
+                      std::to_string(getpid()),
+                      own.name,
+                      own.cores.empty() ? "any" : list_of(own.cores)))) {
+    table_ += line;
+  }
+  Devices devices;
+  for (Rank rank; rank.value < hub_->ranks(); ++rank.value) {
+    devices.push_back({.name = "mpi:" + std::to_string(rank.value),
+                       .cores = {},
+                       .threads = own.threads,
+                       .memory = options.memory});
+  }
+  devices[hub_->rank().value] = own;
+  messages_ = measure_messages(*others_);
+  return devices;
+}
+
+}  // namespace cleave

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cleave/cli/config.h"
+#include "cleave/comm/devices.h"
+#include "cleave/comm/message_speed.h"
+#include "cleave/comm/mpi.h"
+
+namespace cleave {
+
+// The processes that run one command together: this one alone, or the ranks
+// that an MPI launcher started.
+class Job {
+ public:
+  // Joins the others, where a launcher started this process. Throws Error
+  // where the configuration wants another number of ranks.
+  explicit Job(const Config& config);
+
+  // Alone, or the one of several that prints and writes.
+  bool leads() const { return !hub_ || hub_->rank() == Rank{0}; }
+
+  // The other ranks; null where there are none.
+  MpiHub* hub() { return hub_.get(); }
+
+  // One for every rank, or those of this machine that the configuration names.
+  // Every rank calls it.
+  Devices devices(const Config& config);
+
+  // Who is where, as a table; empty for a process alone.
+  std::string table() const { return table_; }
+
+  // The leader's text, on every rank. Only the leader's argument counts.
+  std::string leaders(const std::string& text);
+
+  // Throws Error on every rank, with the first line that differs, unless all
+  // give the same text. `what` names it.
+  void check_alike(const std::string& what, const std::string& text);
+
+  // What messages between its ranks cost, measured with the devices.
+  const MessageSpeed& messages() const { return messages_; }
+
+  // Ends the others too, with the exception that is being handled.
+  void abort();
+
+  // Whether another rank failed first, and has said so.
+  bool failed_elsewhere() const { return hub_ && hub_->failed_elsewhere(); }
+
+ private:
+  std::vector<std::string> all(const std::string& text);
+  Device own_device(const DeviceOptions& options);
+
+  std::unique_ptr<MpiHub> hub_;
+  std::unique_ptr<Transport> others_;
+  std::string table_;
+  MessageSpeed messages_;
+};
+
+}  // namespace cleave

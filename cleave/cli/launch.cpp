@@ -1,0 +1,102 @@
+#include "cleave/cli/launch.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "cleave/cli/exit.h"
+#include "cleave/cli/interrupt.h"
+#include "cleave/error.h"
+
+namespace cleave {
+namespace {
+
+constexpr const char* kLauncher = "mpiexec";
+constexpr int kNotFound = 127;
+
+// The arguments this program was started with.
+std::vector<std::string> own_arguments() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(file, argument, '\0');) {
+    arguments.push_back(argument);
+  }
+  return arguments;
+}
+
+// On one machine ranks may be more than cores, and choose their cores
+// themselves. Other launchers than Open MPI's do not read these.
+void let_share_cores() {
+  setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", /*overwrite=*/0);
+  setenv("OMPI_MCA_hwloc_base_binding_policy", "none", /*overwrite=*/0);
+  if (geteuid() == 0) {
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", /*overwrite=*/0);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", /*overwrite=*/0);
+  }
+}
+
+// In the child: becomes the launcher. It has a group of its own, so that Ctrl-C
+// reaches the ranks through us only, and ends when we do.
+[[noreturn]] void become_launcher(const std::vector<std::string>& words) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  std::vector<char*> arguments;
+  for (const std::string& word : words) {
+    arguments.push_back(const_cast<char*>(word.c_str()));
+  }
+  arguments.push_back(nullptr);
+  execvp(kLauncher, arguments.data());
+  _exit(kNotFound);
+}
+
+// Waits for the child; passes an interruption on, once.
+int wait_for(pid_t child) {
+  bool passed_on = false;
+  for (;;) {
+    int status = 0;
+    const pid_t ended = waitpid(child, &status, WNOHANG);
+    if (ended == child) {
+      return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    if (interrupt_flag() && !passed_on) {
+      kill(child, SIGUSR1);  // launchers hand it to the ranks
+      passed_on = true;
+    }
+    usleep(20'000);
+  }
+}
+
+}  // namespace
+
+void launch_ranks(int ranks) {
+  interrupt_flag();
+  let_share_cores();
+  std::vector<std::string> words{kLauncher, "-n", std::to_string(ranks)};
+  std::vector<std::string> own = own_arguments();
+  own.front() = std::filesystem::read_symlink("/proc/self/exe").string();
+  words.insert(words.end(), own.begin(), own.end());
+  const pid_t child = fork();
+  if (child == 0) {
+    become_launcher(words);
+  }
+  if (child < 0) {
+    fail("cannot start another process", "See whether the system is full.");
+  }
+  const int code = wait_for(child);
+  if (code == kNotFound) {
+    fail(std::string("there is no ") + kLauncher + " to start ranks with",
+         "Install an MPI, such as Debian's openmpi-bin, or use cpu:N.");
+  }
+  if (code != 0) {
+    throw Exit{code};
+  }
+}
+
+}  // namespace cleave

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace cleave {
+
+// What a launcher told this process about itself.
+struct Launched {
+  int rank = 0;
+  int ranks = 1;
+  std::string by;  // "mpirun", "srun"
+
+  bool operator==(const Launched&) const = default;
+};
+
+// Reads a variable of the environment; null where it is not set.
+using Environment = std::function<const char*(const char* name)>;
+
+// Of the launchers that MPI jobs have; nothing where none started this
+// process. Throws Error where two of them disagree, or one is not to be
+// understood.
+std::optional<Launched> launched(const Environment& environment);
+
+}  // namespace cleave

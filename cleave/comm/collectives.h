@@ -1,0 +1,73 @@
+#pragma once
+
+#include "cleave/comm/transport.h"
+
+// Operations of all ranks of a transport together: every rank calls them, in
+// the same order. They are made of messages, so they run on every transport,
+// keep its deadlines, and give the same bits everywhere. Who works beside a
+// rank's own thread uses another channel.
+namespace cleave {
+
+// A part of a flat tensor.
+struct Section {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+// What `rank` of `ranks` is responsible for, of `numbers`: equal parts but for
+// the last ones.
+Section section_of(std::int64_t numbers, Rank rank, int ranks);
+
+// Sums over all ranks, in the order of the ranks and, for bf16, in fp32; each
+// rank adds up one section of them. Two parts, so that computing fits between:
+// begin() sends, scatter() or finish() waits. Sums that are under way together
+// have different indices. REQUIRES: `values` is contiguous, and nobody writes
+// to it before finish() is done; after scatter() others may still read it.
+class Sum {
+ public:
+  Sum(Transport& ranks, const at::Tensor& values, int index = 0);
+
+  // Hands every rank what it must add up.
+  void begin();
+
+  // The own section, summed.
+  at::Tensor scatter();
+
+  // Sums everything, in place.
+  void finish();
+
+ private:
+  at::Tensor part(Rank rank) const;
+
+  Transport& ranks_;
+  at::Tensor values_;  // flat
+  Tag parts_;
+  Tag sums_;
+};
+
+// Every tensor, summed over the ranks, in place.
+void all_reduce(Transport& ranks, const at::Tensor& values);
+
+// The own section (section_of) of the sum.
+at::Tensor reduce_scatter(Transport& ranks, const at::Tensor& values);
+
+// What every rank gave, by rank, of any shapes. Memory may be shared with the
+// ranks that gave it: it is for reading, and they no longer write to it.
+Message all_gather(Transport& ranks,
+                   const at::Tensor& own,
+                   Channel channel = Channel::collective);
+
+// What `root` gave; others give anything. For reading, as above.
+Message broadcast(Transport& ranks,
+                  Message message,
+                  Rank root,
+                  Channel channel = Channel::collective);
+
+// parts[i] goes to rank i; returns what came from rank i. For reading, as
+// above.
+Message all_to_all(Transport& ranks, Message parts);
+
+// Returns when all ranks have called it.
+void barrier(Transport& ranks);
+
+}  // namespace cleave

@@ -1,0 +1,44 @@
+#include "cleave/comm/mailbox.h"
+
+#include <chrono>
+
+namespace cleave {
+
+void Mailbox::put(Rank from, const Tag& tag, Message message) {
+  {
+    const std::lock_guard lock(mutex_);
+    letters_[{from, tag}].push_back(std::move(message));
+  }
+  // All: a rank and what it started for itself may both wait here.
+  arrived_.notify_all();
+}
+
+std::optional<Message> Mailbox::take(Rank from,
+                                     const Tag& tag,
+                                     Seconds time,
+                                     const std::function<bool()>& stopped) {
+  std::unique_lock lock(mutex_);
+  auto letter = letters_.end();
+  arrived_.wait_for(lock, std::chrono::duration<double>(time.value), [&] {
+    letter = letters_.find({from, tag});
+    return letter != letters_.end() || stopped();
+  });
+  if (letter == letters_.end()) {
+    return std::nullopt;
+  }
+  Message message = std::move(letter->second.front());
+  letter->second.pop_front();
+  if (letter->second.empty()) {
+    letters_.erase(letter);
+  }
+  return message;
+}
+
+void Mailbox::wake() {
+  // Taking the lock makes sure that who waits is either before its question or
+  // already asleep, so that it cannot miss this.
+  { const std::lock_guard lock(mutex_); }
+  arrived_.notify_all();
+}
+
+}  // namespace cleave

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "cleave/comm/transport.h"
+#include "cleave/units.h"
+
+namespace cleave {
+
+// The messages that came for one rank and were not taken yet. Thread-safe.
+class Mailbox {
+ public:
+  void put(Rank from, const Tag& tag, Message message);
+
+  // The oldest message of that sender with that tag. Waits for it; none when
+  // the time is over, or `stopped` says so at a wake().
+  std::optional<Message> take(Rank from,
+                              const Tag& tag,
+                              Seconds time,
+                              const std::function<bool()>& stopped);
+
+  // Lets who waits ask `stopped` again.
+  void wake();
+
+ private:
+  using Letter = std::pair<Rank, Tag>;
+
+  std::mutex mutex_;  // guards letters_
+  std::condition_variable arrived_;
+  std::map<Letter, std::deque<Message>> letters_;
+};
+
+}  // namespace cleave

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cleave/comm/hub.h"
+#include "cleave/comm/mailbox.h"
+#include "cleave/units.h"
+
+namespace cleave {
+
+class DeviceMemory;
+
+// Where a rank of an MPI job runs.
+struct MpiPlace {
+  std::string host;
+  int local_rank = 0;   // among the ranks on its host
+  int local_ranks = 1;  // how many those are
+};
+
+// Messages between processes that an MPI launcher (mpirun, srun) started; each
+// is one rank. Sending and receiving need no other call to progress: a thread
+// of the hub looks after messages while the rank computes.
+class MpiHub : public Hub {
+ public:
+  // One at a time in a process. Starts MPI unless the program has, and then
+  // also ends it. `patience`: how long a rank waits for a message before it
+  // gives up. Throws Error where the MPI cannot be used by threads.
+  explicit MpiHub(Seconds patience);
+
+  // Sends what is on its way, as far as others still take it.
+  ~MpiHub() override;
+
+  Rank rank() const { return rank_; }
+  const MpiPlace& place(Rank rank) const { return places_.at(rank.value); }
+
+  // "rank 3 (host)".
+  std::string name(Rank rank) const;
+
+  int ranks() const override { return static_cast<int>(places_.size()); }
+  std::vector<Rank> local() const override { return {rank_}; }
+  std::unique_ptr<Transport> connect(Rank rank) override;
+  void abort(std::exception_ptr failure) override;
+  std::exception_ptr failure() const override;
+
+  // Whether it came from another rank, which has told it to the user.
+  bool failed_elsewhere() const;
+
+  void set_patience(Seconds patience) { patience_ = patience; }
+
+  void send(Rank to, const Tag& tag, const Message& message);
+  Message take(Rank from, const Tag& tag);
+
+ private:
+  struct Session;   // MPI itself, as long as it is needed
+  struct Outgoing;  // a message that is being sent
+  struct Incoming;  // a message that is being received
+  struct Letter {
+    Rank from;
+    std::string bytes;
+  };
+
+  void find_places();
+  void post(Rank to, int kind, std::vector<char> bytes, const Message& message);
+  void progress();
+  std::optional<Letter> next(int kind);
+  void hear_failures();
+  void open_envelopes();
+  void deliver();
+  void forget_sent();
+  void look_after();
+  void flush(Seconds time);
+  void keep_failure(std::exception_ptr failure, bool elsewhere);
+
+  std::unique_ptr<Session> session_;
+  Seconds patience_;
+  Rank rank_;
+  std::vector<MpiPlace> places_;
+  Mailbox mailbox_;
+
+  mutable std::mutex failure_mutex_;  // guards the next two
+  std::exception_ptr failure_;
+  bool elsewhere_ = false;
+
+  // Guards all calls of MPI, and what follows.
+  std::mutex mutex_;
+  std::deque<Outgoing> outgoing_;
+  std::map<int, std::deque<Incoming>> incoming_;  // by sender, in order
+  std::shared_ptr<DeviceMemory> memory_;  // where received tensors belong
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::jthread looking_after_;  // last: starts when all else is there
+};
+
+}  // namespace cleave

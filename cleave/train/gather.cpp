@@ -1,0 +1,154 @@
+#include "cleave/train/gather.h"
+
+#include <torch/types.h>
+
+#include <cmath>
+
+#include "cleave/comm/collectives.h"
+
+namespace cleave {
+namespace {
+
+// A result as numbers, all of which doubles hold exactly.
+at::Tensor packed(const StepResult& result) {
+  std::vector<double> numbers{
+      result.loss_sum,
+      static_cast<double>(result.correct),
+      result.busy.value,
+      result.gradient_norm.value_or(std::nan("")),
+      static_cast<double>(result.peak_memory.value),
+  };
+  for (const Span& span : result.spans) {
+    numbers.insert(numbers.end(),
+                   {static_cast<double>(span.action.op),
+                    static_cast<double>(span.action.microbatch.value),
+                    static_cast<double>(span.action.stage.value),
+                    span.start.value,
+                    span.end.value});
+  }
+  return torch::tensor(numbers, at::kDouble);
+}
+
+StepResult unpacked(const at::Tensor& tensor) {
+  const auto numbers = tensor.accessor<double, 1>();
+  const auto whole = [&](std::int64_t i) {
+    return static_cast<std::int64_t>(numbers[i]);
+  };
+  StepResult result;
+  result.loss_sum = numbers[0];
+  result.correct = whole(1);
+  result.busy = {numbers[2]};
+  if (!std::isnan(numbers[3])) {
+    result.gradient_norm = numbers[3];
+  }
+  result.peak_memory = {whole(4)};
+  for (std::int64_t i = 5; i + 4 < tensor.numel(); i += 5) {
+    const Action action{static_cast<Op>(whole(i)),
+                        {static_cast<int>(whole(i + 1))},
+                        {static_cast<int>(whole(i + 2))}};
+    result.spans.push_back({action, {numbers[i + 3]}, {numbers[i + 4]}});
+  }
+  return result;
+}
+
+at::Tensor packed(const std::string& text) {
+  at::Tensor bytes =
+      at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+  std::ranges::copy(text, static_cast<char*>(bytes.data_ptr()));
+  return bytes;
+}
+
+std::string text_of(const at::Tensor& bytes) {
+  return {static_cast<const char*>(bytes.const_data_ptr()),
+          static_cast<std::size_t>(bytes.numel())};
+}
+
+// A stage's state: which, then a name before every tensor.
+Message packed(StageId stage, const NamedTensors& state) {
+  Message message{torch::tensor(stage.value)};
+  for (const auto& [name, tensor] : state) {
+    message.push_back(packed(name));
+    message.push_back(tensor);
+  }
+  return message;
+}
+
+std::pair<StageId, NamedTensors> unpacked(const Message& message) {
+  NamedTensors state;
+  for (std::size_t i = 1; i + 1 < message.size(); i += 2) {
+    state.emplace_back(text_of(message[i]), message[i + 1]);
+  }
+  return {{message[0].item<int>()}, std::move(state)};
+}
+
+}  // namespace
+
+Gather::Gather(Hub& hub) {
+  if (std::ssize(hub.local()) < hub.ranks()) {
+    others_ = hub.connect(hub.local().front());
+  }
+}
+
+std::vector<StepResult> Gather::results(std::vector<StepResult> own) {
+  if (!others_) {
+    return own;
+  }
+  std::vector<StepResult> all;
+  for (const at::Tensor& numbers :
+       all_gather(*others_,
+                  packed(own.empty() ? StepResult{} : own.front()),
+                  Channel::report)) {
+    all.push_back(unpacked(numbers));
+  }
+  return all;
+}
+
+std::vector<std::uint64_t> Gather::numbers(std::vector<std::uint64_t> own) {
+  if (!others_) {
+    return own;
+  }
+  const auto number = static_cast<std::int64_t>(own.empty() ? 0 : own.front());
+  std::vector<std::uint64_t> all;
+  for (const at::Tensor& other :
+       all_gather(*others_, torch::tensor(number), Channel::report)) {
+    all.push_back(static_cast<std::uint64_t>(other.item<std::int64_t>()));
+  }
+  return all;
+}
+
+bool Gather::any(bool own) {
+  if (!others_) {
+    return own;
+  }
+  bool found = false;
+  for (const at::Tensor& says :
+       all_gather(*others_, torch::tensor(own), Channel::agreement)) {
+    found = found || says.item<bool>();
+  }
+  return found;
+}
+
+std::map<StageId, NamedTensors> Gather::states(
+    std::map<StageId, NamedTensors> own) {
+  constexpr Rank kLeader{0};
+  constexpr Tag kTag{Channel::report, /*index=*/100, {}};
+  if (!others_) {
+    return own;
+  }
+  if (others_->rank() != kLeader) {
+    others_->send(kLeader, kTag, {torch::tensor(std::ssize(own))});
+    for (const auto& [stage, state] : own) {
+      others_->send(kLeader, kTag, packed(stage, state));
+    }
+    return own;
+  }
+  for (int rank = 1; rank < others_->ranks(); ++rank) {
+    const auto count = others_->receive({rank}, kTag).at(0).item<int>();
+    for (int i = 0; i < count; ++i) {
+      own.insert(unpacked(others_->receive({rank}, kTag)));
+    }
+  }
+  return own;
+}
+
+}  // namespace cleave

@@ -1,0 +1,27 @@
+#include "cleave/train/mesh.h"
+
+#include "cleave/plan/plan_schedule.h"
+
+namespace cleave {
+
+std::vector<Rank> Mesh::pipeline_of(Rank rank) const {
+  std::vector<Rank> members;
+  for (int place = 0; place < places; ++place) {
+    members.push_back({replica_of(rank) * places + place});
+  }
+  return members;
+}
+
+std::vector<Rank> Mesh::mirrors_of(Rank rank) const {
+  std::vector<Rank> members;
+  for (int replica = 0; replica < replicas; ++replica) {
+    members.push_back({replica * places + place_of(rank).value});
+  }
+  return members;
+}
+
+Mesh mesh_of(const Plan& plan) {
+  return {.replicas = plan.replicas, .places = rank_count(plan)};
+}
+
+}  // namespace cleave

@@ -1,0 +1,118 @@
+// Mirrored pipelines: what one device learns, the same bits on every replica.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "networks.h"
+#include "reference.h"
+#include "trainers.h"
+
+namespace cleave {
+namespace {
+
+struct MeshCase {
+  int replicas = 1;
+  int places = 1;
+};
+
+void PrintTo(const MeshCase& mesh, std::ostream* out) {
+  *out << mesh.replicas << "x" << mesh.places;
+}
+
+class Replicas
+    : public testing::TestWithParam<std::tuple<size_t, MeshCase, bool>> {
+ protected:
+  void SetUp() override {
+    const MeshCase mesh = std::get<1>(GetParam());
+    if (mesh.replicas * mesh.places > most_ranks()) {
+      GTEST_SKIP() << "only " << most_ranks() << " ranks here";
+    }
+  }
+};
+
+Plan mirrored_plan(const Model& model, const MeshCase& mesh, int microbatches) {
+  Plan plan = plan_of(model,
+                      cuts_of(model.size(), mesh.places).front(),
+                      "zb-h1",
+                      microbatches,
+                      kBatch);
+  plan.replicas = mesh.replicas;
+  return plan;
+}
+
+TEST_P(Replicas, every_loss_is_that_of_one_device_and_replicas_stay_equal) {
+  const Case& network = cases()[std::get<0>(GetParam())];
+  const MeshCase mesh = std::get<1>(GetParam());
+  constexpr int kEach = 2;  // microbatches of every replica
+  const Model model = network.make();
+  const std::vector<Batch> batches = draw_batches(network);
+  const TrainerOptions options{.loss = network.loss,
+                               .optimizer = Sgd{},
+                               .learning_rate = {.peak = 1e-2},
+                               .clip = std::get<2>(GetParam()) ? 1.0 : 0.0,
+                               .seed = 11};
+  const OneDeviceRun expected =
+      plain_run(model, batches, mesh.replicas * kEach, options);
+  const Plan plan = mirrored_plan(model, mesh, kEach);
+  Trainer trainer = trainer_of(model, plan, options);
+  for (size_t step = 0; step < batches.size(); ++step) {
+    const double loss = trainer.step(batches[step]).loss;
+    // Sums in another order; the error of one step, not of all before it.
+    EXPECT_NEAR(loss, expected.losses[step], 1e-6 * expected.losses[step])
+        << "step " << step;
+  }
+  const std::vector<std::uint64_t> prints = trainer.fingerprints();
+  for (size_t rank = mesh.places; rank < prints.size(); ++rank) {
+    EXPECT_EQ(prints[rank], prints[rank - mesh.places]) << "rank " << rank;
+  }
+  const NamedTensors merged = trainer.merged();
+  if (gets_all_stages()) {
+    ASSERT_EQ(merged.size(), expected.state.size());
+    for (size_t i = 0; i < merged.size(); ++i) {
+      EXPECT_EQ(merged[i].first, expected.state[i].first);
+    }
+  }
+}
+
+std::string mesh_name(const testing::TestParamInfo<Replicas::ParamType>& test) {
+  const auto& [network, mesh, clips] = test.param;
+  return cases()[network].name + "_" + std::to_string(mesh.replicas) + "x" +
+         std::to_string(mesh.places) + (clips ? "_clipped" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes,
+                         Replicas,
+                         testing::Combine(testing::Values(0, 1, 3, 5),
+                                          testing::Values(MeshCase{2, 1},
+                                                          MeshCase{2, 2},
+                                                          MeshCase{4, 1},
+                                                          MeshCase{4, 2},
+                                                          MeshCase{2, 4}),
+                                          testing::Bool()),
+                         mesh_name);
+
+TEST(Mirrors, judge_as_one_device_does) {
+  if (most_ranks() < 4) {
+    GTEST_SKIP();
+  }
+  const Case& network = cases()[1];  // with batch norm
+  const Model model = network.make();
+  torch::manual_seed(5);
+  const Batch samples = network.draw(37);
+  const TensorDataset data(samples.inputs, samples.targets, 4, "samples");
+  const Plan plan = mirrored_plan(model, {2, 2}, 2);
+  Trainer trainer = trainer_of(model, plan, {.seed = 11});
+  for (const Batch& batch : draw_batches(network)) {
+    trainer.step(batch);
+  }
+  const Evaluation first = trainer.evaluate(data);
+  EXPECT_EQ(first.samples, 37);
+  const NamedTensors merged = trainer.merged();
+  const Evaluation again = trainer.evaluate(data);
+  EXPECT_EQ(first.loss, again.loss);
+  EXPECT_EQ(first.accuracy, again.accuracy);
+}
+
+}  // namespace
+}  // namespace cleave
