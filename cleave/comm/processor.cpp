@@ -47,6 +47,16 @@ Tiles processor_tiles() {
   return tiles;
 }
 
+bool prefers_onednn() {
+#if defined(__x86_64__)
+  static const bool found =
+      __builtin_cpu_is("amd") != 0 && __builtin_cpu_supports("avx512f") != 0;
+  return found;
+#else
+  return false;
+#endif
+}
+
 void avoid_broken_tiles() {
   if (processor_tiles() == Tiles::broken) {
     constexpr int kKeepTheUsers = 0;

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "cleave/error.h"
+#include "cleave/model/weight_queue.h"
 
 namespace cleave {
 namespace {
@@ -152,6 +153,8 @@ at::Tensor Network::parameter_of(const ParameterUse& use) const {
 }
 
 Values Network::forward(Values inputs, const std::optional<Moment>& moment) {
+  // Always, so that a network has the same bits in a pipeline and in a loop.
+  const SplittingForward products;
   std::optional<LowPrecisionForward> low;
   if (precision_ == Precision::bf16) {
     low.emplace(copies_);

@@ -1,6 +1,6 @@
 // The operations whose backward can be split: each keeps what autograd would
 // keep and computes what autograd would compute, the gradient of its weights
-// later. Gradients are equal to autograd's to the last bit. All compute in the
+// later. Gradients have the same bits, split or not. All compute in the
 // precision of the thread.
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/NonSymbolicBC.h>
@@ -12,6 +12,7 @@
 #include "cleave/model/intercept.h"
 #include "cleave/model/low_precision.h"
 #include "cleave/model/numbers.h"
+#include "cleave/model/products.h"
 #include "cleave/model/weight_queue.h"
 
 namespace cleave {
@@ -78,9 +79,9 @@ struct SplitLinear : torch::autograd::Function<SplitLinear> {
     const at::Tensor used_weight = computed_with(weight);
     context->save_for_backward(
         {used_input, used_weight, weight, bias.value_or(at::Tensor())});
-    return at::linear(used_input,
-                      used_weight,
-                      bias ? std::optional(computed_with(*bias)) : bias);
+    return linear_product(used_input,
+                          used_weight,
+                          bias ? std::optional(computed_with(*bias)) : bias);
   }
 
   static variable_list backward(AutogradContext* context,
@@ -91,12 +92,13 @@ struct SplitLinear : torch::autograd::Function<SplitLinear> {
     const at::Tensor rows = gradients[0].reshape({-1, weight.size(0)});
     at::Tensor of_input;
     if (context->needs_input_grad(0)) {
-      of_input = rows.mm(weight).view(input.sizes());
+      of_input = product(rows, weight).view(input.sizes());
     }
     const bool has_bias = saved[3].defined();
     const variable_list of_weights =
         now_or_later({saved[2], saved[3]}, [rows, input, has_bias] {
-          Values result{rows.t().mm(input.reshape({-1, input.size(-1)}))};
+          Values result{
+              weight_product(rows, input.reshape({-1, input.size(-1)}))};
           if (has_bias) {
             result.push_back(rows.scalar_type() == at::kBFloat16
                                  ? sum_of_rows(rows)

@@ -52,12 +52,7 @@ Values Stage::forward(Microbatch microbatch,
     kept.entered.push_back(leaf);
     entering.push_back(leaf.requires_grad() ? Entry::apply(leaf) : leaf);
   }
-  std::optional<SplittingForward> splitting;
-  if (split_) {
-    splitting.emplace();
-  }
   Values leaving = network_->forward(std::move(entering), moment);
-  splitting.reset();
   if (goal) {
     const at::Tensor sum =
         goal->loss->sum(std::move(leaving.at(0)), goal->targets);

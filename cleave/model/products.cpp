@@ -1,0 +1,78 @@
+#include "cleave/model/products.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/types.h>
+
+#include "cleave/comm/processor.h"
+
+namespace cleave {
+namespace {
+
+// oneDNN's: rows weightᵀ + bias.
+using Pointwise = at::Tensor(const at::Tensor&,
+                             const at::Tensor&,
+                             const std::optional<at::Tensor>&,
+                             c10::string_view,
+                             c10::List<std::optional<at::Scalar>>,
+                             std::optional<c10::string_view>);
+
+// Smaller ones do not pay for its longer way.
+constexpr std::int64_t kLeastWork = 1 << 21;  // multiplications
+
+const c10::TypedOperatorHandle<Pointwise>* find_onednn() {
+  static const auto found =
+      []() -> std::optional<c10::TypedOperatorHandle<Pointwise>> {
+    const auto handle = c10::Dispatcher::singleton().findSchema(
+        {"mkldnn::_linear_pointwise", ""});
+    if (!handle || !prefers_onednn()) {
+      return std::nullopt;
+    }
+    return handle->typed<Pointwise>();
+  }();
+  return found ? &*found : nullptr;
+}
+
+bool is_for_onednn(const at::Tensor& rows, const at::Tensor& weight) {
+  return rows.scalar_type() == at::kFloat &&
+         weight.scalar_type() == at::kFloat && rows.is_cpu() &&
+         rows.numel() * weight.numel() /
+                 std::max<std::int64_t>(rows.size(-1), 1) >=
+             kLeastWork &&
+         find_onednn() != nullptr;
+}
+
+at::Tensor by_onednn(const at::Tensor& rows,
+                     const at::Tensor& weight,
+                     const std::optional<at::Tensor>& bias) {
+  return find_onednn()->call(
+      rows, weight, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
+}
+
+}  // namespace
+
+at::Tensor linear_product(const at::Tensor& input,
+                          const at::Tensor& weight,
+                          const std::optional<at::Tensor>& bias) {
+  if (!is_for_onednn(input, weight)) {
+    return at::linear(input, weight, bias);
+  }
+  std::vector<std::int64_t> shape = input.sizes().vec();
+  shape.back() = weight.size(0);
+  return by_onednn(input.reshape({-1, input.size(-1)}), weight, bias)
+      .view(shape);
+}
+
+at::Tensor product(const at::Tensor& rows, const at::Tensor& weight) {
+  return is_for_onednn(rows, weight.t()) ? by_onednn(rows, weight.t(), {})
+                                         : rows.mm(weight);
+}
+
+// Lying in order, which takes a copy, columns are multiplied faster by more
+// than the copy costs.
+at::Tensor weight_product(const at::Tensor& rows, const at::Tensor& input) {
+  return is_for_onednn(rows.t(), input.t())
+             ? by_onednn(rows.t().contiguous(), input.t(), {})
+             : rows.t().mm(input);
+}
+
+}  // namespace cleave
