@@ -12,7 +12,7 @@ cd "$(dirname "$0")"
 torch_version=2.13.0
 packages=(g++ cmake ninja-build ccache python3-venv libcli11-dev
   libtomlplusplus-dev nlohmann-json3-dev libgtest-dev zlib1g-dev
-  libopenmpi-dev openmpi-bin
+  libopenmpi-dev openmpi-bin iproute2
   dataset-fashion-mnist)
 for group in "$@"; do
   case "$group" in

@@ -6,6 +6,7 @@
 #include "cleave/checkpoint/safetensors.h"
 #include "cleave/checkpoint/stages.h"
 #include "cleave/comm/devices.h"
+#include "cleave/comm/mpi.h"
 #include "cleave/data/sources.h"
 #include "cleave/error.h"
 #include "cleave/evaluate/evaluate.h"

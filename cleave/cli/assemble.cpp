@@ -177,6 +177,7 @@ Plan plan_of(const Config& config,
        .microbatches = config.parallel.microbatches.value_or(0),
        .schedule = config.parallel.schedule,
        .state_copies = state_copies(optimizer_of(config)),
+       .shard = shard_named(config.parallel.shard),
        .message_latency = messages.latency,
        .message_bandwidth = messages.bandwidth,
        .sum_bandwidth = messages.sum_bandwidth});

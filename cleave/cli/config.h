@@ -62,6 +62,7 @@ struct ParallelConfig {
   std::optional<int> stages;
   std::optional<int> stages_per_device;
   std::optional<int> replicas = 1;
+  std::string shard = "none";
   std::optional<int> microbatches;
   std::string schedule = "auto";
   std::string plan;

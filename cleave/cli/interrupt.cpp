@@ -9,8 +9,15 @@ namespace {
 
 std::atomic<bool> interrupted = false;  // NOLINT: a signal handler needs it
 
+std::atomic<StatusPage*> page = nullptr;  // NOLINT: likewise
+
 void on_signal(int signal) {
   interrupted = true;
+  // Launchers end the ranks that are left so.
+  StatusPage* const own = page;
+  if (signal == SIGTERM && own != nullptr) {
+    own->mark_ended();
+  }
   std::signal(signal, SIG_DFL);
 }
 
@@ -25,6 +32,10 @@ const std::atomic<bool>& interrupt_flag() {
   }();
   static_cast<void>(installed);
   return interrupted;
+}
+
+void mark_on_signals(StatusPage* own) {
+  page = own;
 }
 
 void stop_if_interrupted() {

@@ -13,6 +13,8 @@
 #include <sstream>
 
 #include "cleave/cli/assemble.h"
+#include "cleave/cli/interrupt.h"
+#include "cleave/cli/launch.h"
 #include "cleave/cli/launched.h"
 #include "cleave/cli/mpi_ranks.h"
 #include "cleave/comm/collectives.h"
@@ -20,6 +22,8 @@
 
 namespace cleave {
 namespace {
+
+constexpr Tag kNever{Channel::agreement, /*index=*/101, {}};
 
 at::Tensor bytes_of(const std::string& text) {
   at::Tensor bytes =
@@ -117,9 +121,27 @@ Job::Job(const Config& config) {
   if (!by_launcher) {
     return;
   }
+  if (const char* const file = std::getenv(kStatusVariable)) {
+    page_ = std::make_unique<StatusPage>(
+        file, by_launcher->rank, by_launcher->ranks);
+    page_->write("start");
+    mark_on_signals(page_.get());
+  }
   hub_ = std::make_unique<MpiHub>(config.devices.patience);
+  hub_->set_note([this](const Doing& doing) {
+    if (page_) {
+      page_->write(to_text(doing));
+    }
+  });
   others_ = hub_->connect(hub_->rank());
   check_size(*hub_, *by_launcher, config);
+}
+
+Job::~Job() {
+  if (page_) {
+    page_->mark_ended();
+    mark_on_signals(nullptr);
+  }
 }
 
 std::vector<std::string> Job::all(const std::string& text) {
@@ -147,6 +169,9 @@ void Job::check_alike(const std::string& what, const std::string& text) {
   const std::vector<std::string> texts = all(text);
   for (Rank rank{1}; rank.value < std::ssize(texts); ++rank.value) {
     if (texts[rank.value] != texts[0]) {
+      if (!leads()) {
+        others_->receive({0}, kNever);  // ends when the leader has failed
+      }
       const auto [first, other] = difference(texts[0], texts[rank.value]);
       fail("the ranks were started with different " + what + ": " +
                hub_->name({0}) + " has '" + first + "', " + hub_->name(rank) +
@@ -157,6 +182,9 @@ void Job::check_alike(const std::string& what, const std::string& text) {
 }
 
 void Job::abort() {
+  if (page_) {
+    page_->mark_ended();
+  }
   if (hub_) {
     hub_->abort(std::current_exception());
   }

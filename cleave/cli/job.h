@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cleave/cli/config.h"
+#include "cleave/cli/status_page.h"
 #include "cleave/comm/devices.h"
 #include "cleave/comm/message_speed.h"
 #include "cleave/comm/mpi.h"
@@ -18,6 +19,9 @@ class Job {
   // Joins the others, where a launcher started this process. Throws Error
   // where the configuration wants another number of ranks.
   explicit Job(const Config& config);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
 
   // Alone, or the one of several that prints and writes.
   bool leads() const { return !hub_ || hub_->rank() == Rank{0}; }
@@ -35,8 +39,8 @@ class Job {
   // The leader's text, on every rank. Only the leader's argument counts.
   std::string leaders(const std::string& text);
 
-  // Throws Error on every rank, with the first line that differs, unless all
-  // give the same text. `what` names it.
+  // Throws Error, with the first line that differs, unless all ranks give the
+  // same text. `what` names it. Only the leader tells the user.
   void check_alike(const std::string& what, const std::string& text);
 
   // What messages between its ranks cost, measured with the devices.
@@ -48,10 +52,14 @@ class Job {
   // Whether another rank failed first, and has said so.
   bool failed_elsewhere() const { return hub_ && hub_->failed_elsewhere(); }
 
+  // Whether a rank gave up waiting for another one.
+  bool someone_was_late() const { return hub_ && hub_->someone_was_late(); }
+
  private:
   std::vector<std::string> all(const std::string& text);
   Device own_device(const DeviceOptions& options);
 
+  std::unique_ptr<StatusPage> page_;  // where a launcher of ours wants it
   std::unique_ptr<MpiHub> hub_;
   std::unique_ptr<Transport> others_;
   std::string table_;

@@ -8,11 +8,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <string>
 #include <vector>
 
 #include "cleave/cli/exit.h"
 #include "cleave/cli/interrupt.h"
+#include "cleave/cli/status_page.h"
 #include "cleave/error.h"
 
 namespace cleave {
@@ -36,6 +38,7 @@ std::vector<std::string> own_arguments() {
 void let_share_cores() {
   setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", /*overwrite=*/0);
   setenv("OMPI_MCA_hwloc_base_binding_policy", "none", /*overwrite=*/0);
+  setenv("OMPI_MCA_orte_execute_quiet", "1", /*overwrite=*/0);  // we tell
   if (geteuid() == 0) {
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", /*overwrite=*/0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", /*overwrite=*/0);
@@ -54,6 +57,15 @@ void let_share_cores() {
   arguments.push_back(nullptr);
   execvp(kLauncher, arguments.data());
   _exit(kNotFound);
+}
+
+// Says which ranks ended without a word.
+void tell_lost(const std::vector<StatusPage::Lost>& lost) {
+  for (const StatusPage::Lost& one : lost) {
+    std::cerr << "cleave: rank " << one.rank
+              << " of this machine was lost in: " << one.doing << ".\n";
+  }
+  std::cerr << "cleave: the other ranks were ended.\n";
 }
 
 // Waits for the child; passes an interruption on, once.
@@ -78,6 +90,8 @@ int wait_for(pid_t child) {
 void launch_ranks(int ranks) {
   interrupt_flag();
   let_share_cores();
+  const StatusPage page(ranks);
+  setenv(kStatusVariable, page.file().c_str(), /*overwrite=*/1);
   std::vector<std::string> words{kLauncher, "-n", std::to_string(ranks)};
   std::vector<std::string> own = own_arguments();
   own.front() = std::filesystem::read_symlink("/proc/self/exe").string();
@@ -94,9 +108,14 @@ void launch_ranks(int ranks) {
     fail(std::string("there is no ") + kLauncher + " to start ranks with",
          "Install an MPI, such as Debian's openmpi-bin, or use cpu:N.");
   }
-  if (code != 0) {
-    throw Exit{code};
+  if (code == 0) {
+    return;
   }
+  if (const auto lost = page.lost(); !lost.empty()) {
+    tell_lost(lost);
+    throw Exit{kResumable};
+  }
+  throw Exit{code};
 }
 
 }  // namespace cleave

@@ -37,21 +37,22 @@ constexpr Limits kPositive{.least = 0, .above_least = true};
 constexpr Limits kBelowOne{.least = 0, .most = 1, .below_most = true};
 
 template <std::size_t count>
-using Words = std::array<std::string_view, count>;
+using Choices = std::array<std::string_view, count>;
 
-constexpr Words<4> kFamilies{"mlp", "convnet", "resnet", "gpt"};
-constexpr Words<2> kSources{"synthetic", "fashion-mnist"};
-constexpr Words<4> kTasks{"classification", "regression", "tokens", "images"};
+constexpr Choices<4> kFamilies{"mlp", "convnet", "resnet", "gpt"};
+constexpr Choices<2> kSources{"synthetic", "fashion-mnist"};
+constexpr Choices<2> kShards{"none", "optimizer"};
+constexpr Choices<4> kTasks{"classification", "regression", "tokens", "images"};
 constexpr auto kScheduleNames = [] {
-  Words<kSchedules.size() + 1> names{kAutoSchedule};
+  Choices<kSchedules.size() + 1> names{kAutoSchedule};
   for (std::size_t i = 0; i < kSchedules.size(); ++i) {
     names[i + 1] = kSchedules[i].name;
   }
   return names;
 }();
-constexpr Words<2> kOptimizers{"adamw", "sgd"};
-constexpr Words<2> kLrSchedules{"constant", "cosine"};
-constexpr Words<3> kLosses{"auto", "cross_entropy", "mse"};
+constexpr Choices<2> kOptimizers{"adamw", "sgd"};
+constexpr Choices<2> kLrSchedules{"constant", "cosine"};
+constexpr Choices<3> kLosses{"auto", "cross_entropy", "mse"};
 
 constexpr std::array kSections{
     Section{"model", "the network"},
@@ -177,6 +178,10 @@ constexpr std::array kKeys{
         slot<&Config::parallel, &ParallelConfig::replicas>,
         "copies of the pipeline that see other data; auto: as many as pay",
         between(1, 4096)},
+    Key{"parallel.shard",
+        slot<&Config::parallel, &ParallelConfig::shard>,
+        "what replicas divide among them, instead of everyone having all",
+        one_of(kShards)},
     Key{"parallel.microbatches",
         slot<&Config::parallel, &ParallelConfig::microbatches>,
         "parts a batch is cut into; auto: what is predicted to be fastest",

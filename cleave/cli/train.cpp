@@ -109,10 +109,15 @@ void train(const TrainArguments& arguments, const Overrides& overrides) {
   Job job(config);
   try {
     train_in(job, config, arguments.json);
-  } catch (...) {
+  } catch (const std::exception& error) {
     job.abort();
+    const int code = job.someone_was_late() ? kResumable : kUserError;
     if (job.failed_elsewhere()) {
-      throw Exit{kResumable};
+      throw Exit{code};
+    }
+    if (code == kResumable) {
+      std::cerr << "cleave: " << error.what() << '\n';
+      throw Exit{code};
     }
     throw;
   }

@@ -11,7 +11,16 @@ namespace cleave {
 namespace {
 
 // Every operation has tags of its own: a rank may be one operation ahead.
-enum Kind { kParts, kSums, kGather, kBroadcast, kExchange, kArrived, kGo };
+enum Kind {
+  kParts,
+  kSums,
+  kGather,
+  kGatherLists,
+  kBroadcast,
+  kExchange,
+  kArrived,
+  kGo,
+};
 
 Tag tag_of(Kind kind, Channel channel = Channel::collective) {
   return {channel, kind, {}};
@@ -25,6 +34,42 @@ void for_others(const Transport& ranks, const Call& call) {
   }
 }
 
+at::Tensor section(const at::Tensor& flat, Rank rank, int ranks) {
+  const Section part = section_of(flat.numel(), rank, ranks);
+  return flat.narrow(0, part.first, part.count);
+}
+
+// bf16 in fp32.
+void add_to(at::Tensor& sum, const at::Tensor& next) {
+  if (!next.defined()) {
+    return;
+  }
+  if (sum.defined()) {
+    sum.add_(next);
+    return;
+  }
+  const at::ScalarType type = next.scalar_type();
+  sum = next.to(type == at::kBFloat16 ? at::kFloat : type,
+                /*non_blocking=*/false,
+                /*copy=*/true);
+}
+
+// Puts the sections of a tensor, one per rank, into its memory; into new memory
+// where it has none. None is defined, or all are.
+void join(const Message& sections, at::Tensor& flat) {
+  if (!sections.front().defined()) {
+    return;
+  }
+  if (!flat.defined()) {
+    flat = at::cat(sections);
+    return;
+  }
+  const auto ranks = static_cast<int>(sections.size());
+  for (Rank rank; rank.value < ranks; ++rank.value) {
+    section(flat, rank, ranks).copy_(sections[rank.value]);
+  }
+}
+
 }  // namespace
 
 Section section_of(std::int64_t numbers, Rank rank, int ranks) {
@@ -33,70 +78,85 @@ Section section_of(std::int64_t numbers, Rank rank, int ranks) {
   return {first, std::min(each, numbers - first)};
 }
 
-Sum::Sum(Transport& ranks, const at::Tensor& values, int index)
+Sum::Sum(Transport& ranks, const Message& values, int index)
     : ranks_(ranks),
       parts_{Channel::collective, kParts, {index}},
       sums_{Channel::collective, kSums, {index}} {
-  if (!values.is_contiguous()) {
-    fail("only contiguous tensors can be summed over ranks",
-         "Give a contiguous one.");
+  for (const at::Tensor& tensor : values) {
+    if (tensor.defined() && !tensor.is_contiguous()) {
+      fail("only contiguous tensors can be summed over ranks",
+           "Give contiguous ones.");
+    }
+    values_.push_back(tensor.defined() ? tensor.detach().view({-1}) : tensor);
   }
-  values_ = values.detach().view({-1});
 }
 
-at::Tensor Sum::part(Rank rank) const {
-  const Section own = section_of(values_.numel(), rank, ranks_.ranks());
-  return values_.narrow(0, own.first, own.count);
+Message Sum::parts_of(Rank rank) const {
+  Message parts;
+  for (const at::Tensor& tensor : values_) {
+    parts.push_back(tensor.defined() ? section(tensor, rank, ranks_.ranks())
+                                     : tensor);
+  }
+  return parts;
 }
 
 void Sum::begin() {
   for_others(ranks_,
-             [&](Rank other) { ranks_.send(other, parts_, {part(other)}); });
+             [&](Rank other) { ranks_.send(other, parts_, parts_of(other)); });
 }
 
-at::Tensor Sum::scatter() {
+Message Sum::scatter() {
   const torch::NoGradGuard no_grad;
-  const at::ScalarType type = values_.scalar_type();
-  at::Tensor sum;
+  Message sums(values_.size());
   for (Rank rank; rank.value < ranks_.ranks(); ++rank.value) {
-    const at::Tensor next =
-        rank == ranks_.rank() ? part(rank) : ranks_.receive(rank, parts_).at(0);
-    if (sum.defined()) {
-      sum.add_(next);
-    } else {
-      sum = next.to(type == at::kBFloat16 ? at::kFloat : type,
-                    /*non_blocking=*/false,
-                    /*copy=*/true);
+    const Message next =
+        rank == ranks_.rank() ? parts_of(rank) : ranks_.receive(rank, parts_);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      add_to(sums[i], next.at(i));
     }
   }
-  return sum.to(type);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i].defined() && values_[i].defined()) {
+      sums[i] = sums[i].to(values_[i].scalar_type());
+    }
+  }
+  return sums;
 }
 
-// A rank has read its section of our values when its sum comes, so the sum can
+// A rank has read its section of our values when its sums come, so the sums can
 // take their place.
-void Sum::finish() {
-  if (ranks_.ranks() == 1) {
-    return;
-  }
+Message Sum::finish() {
   const torch::NoGradGuard no_grad;
-  const at::Tensor own = scatter();
-  for_others(ranks_, [&](Rank other) { ranks_.send(other, sums_, {own}); });
-  part(ranks_.rank()).copy_(own);
+  if (ranks_.ranks() == 1) {
+    return values_;
+  }
+  const Message own = scatter();
+  for_others(ranks_, [&](Rank other) { ranks_.send(other, sums_, own); });
+  std::vector<Message> sums(ranks_.ranks());
+  sums[ranks_.rank().value] = own;
   for_others(ranks_, [&](Rank other) {
-    part(other).copy_(ranks_.receive(other, sums_).at(0));
+    sums[other.value] = ranks_.receive(other, sums_);
   });
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    Message sections;
+    for (const Message& of_rank : sums) {
+      sections.push_back(of_rank.at(i));
+    }
+    join(sections, values_[i]);
+  }
+  return values_;
 }
 
 void all_reduce(Transport& ranks, const at::Tensor& values) {
-  Sum sum(ranks, values);
+  Sum sum(ranks, {values});
   sum.begin();
   sum.finish();
 }
 
 at::Tensor reduce_scatter(Transport& ranks, const at::Tensor& values) {
-  Sum sum(ranks, values);
+  Sum sum(ranks, {values});
   sum.begin();
-  return sum.scatter();
+  return sum.scatter().at(0);
 }
 
 Message all_gather(Transport& ranks, const at::Tensor& own, Channel channel) {
@@ -108,6 +168,18 @@ Message all_gather(Transport& ranks, const at::Tensor& own, Channel channel) {
   for_others(ranks, [&](Rank other) {
     all[other.value] = ranks.receive(other, tag_of(kGather, channel)).at(0);
   });
+  return all;
+}
+
+std::vector<Message> all_gather(Transport& ranks,
+                                const Message& own,
+                                int index) {
+  const Tag tag{Channel::collective, kGatherLists, {index}};
+  std::vector<Message> all(ranks.ranks());
+  for_others(ranks, [&](Rank other) { ranks.send(other, tag, own); });
+  all[ranks.rank().value] = own;
+  for_others(ranks,
+             [&](Rank other) { all[other.value] = ranks.receive(other, tag); });
   return all;
 }
 

@@ -18,34 +18,37 @@ struct Section {
 // the last ones.
 Section section_of(std::int64_t numbers, Rank rank, int ranks);
 
-// Sums over all ranks, in the order of the ranks and, for bf16, in fp32; each
-// rank adds up one section of them. Two parts, so that computing fits between:
-// begin() sends, scatter() or finish() waits. Sums that are under way together
-// have different indices. REQUIRES: `values` is contiguous, and nobody writes
-// to it before finish() is done; after scatter() others may still read it.
+// Sums of several tensors over all ranks, in the order of the ranks and, for
+// bf16, in fp32; each rank adds up its section of every tensor. A tensor that
+// is undefined on some ranks counts as zero there. Two parts, so that computing
+// fits between: begin() sends, scatter() or finish() waits. Sums that are under
+// way together have different indices.
 class Sum {
  public:
-  Sum(Transport& ranks, const at::Tensor& values, int index = 0);
+  // REQUIRES: the defined ones are contiguous, and nobody writes to them before
+  // finish() is done; after scatter(), never again.
+  Sum(Transport& ranks, const Message& values, int index = 0);
 
   // Hands every rank what it must add up.
   void begin();
 
-  // The own section, summed.
-  at::Tensor scatter();
+  // The own section of every sum; undefined where no rank has the tensor.
+  Message scatter();
 
-  // Sums everything, in place.
-  void finish();
+  // All sums, flat, in the memory of the values. Undefined where no rank has
+  // the tensor.
+  Message finish();
 
  private:
-  at::Tensor part(Rank rank) const;
+  Message parts_of(Rank rank) const;
 
   Transport& ranks_;
-  at::Tensor values_;  // flat
+  Message values_;  // flat
   Tag parts_;
   Tag sums_;
 };
 
-// Every tensor, summed over the ranks, in place.
+// The tensor, summed over the ranks, in place.
 void all_reduce(Transport& ranks, const at::Tensor& values);
 
 // The own section (section_of) of the sum.
@@ -56,6 +59,12 @@ at::Tensor reduce_scatter(Transport& ranks, const at::Tensor& values);
 Message all_gather(Transport& ranks,
                    const at::Tensor& own,
                    Channel channel = Channel::collective);
+
+// The same for several tensors of each. Calls that are under way together have
+// different indices.
+std::vector<Message> all_gather(Transport& ranks,
+                                const Message& own,
+                                int index);
 
 // What `root` gave; others give anything. For reading, as above.
 Message broadcast(Transport& ranks,

@@ -21,6 +21,7 @@ class GroupTransport : public Transport {
   Message receive(Rank from, const Tag& tag) override {
     return all_.receive(members_.at(from.value), tag);
   }
+  void note(const Doing& doing) override { all_.note(doing); }
 
  private:
   Transport& all_;

@@ -18,7 +18,10 @@ using Clock = std::chrono::steady_clock;
 // The kinds of messages below ours.
 constexpr int kEnvelope = 1;
 constexpr int kNumbers = 2;  // of the tensors of the envelope before
-constexpr int kFailure = 3;  // the text of a failure elsewhere
+constexpr int kFailure = 3;  // a failure elsewhere: its kind, and its text
+
+constexpr char kLate = 'L';    // somebody waited in vain
+constexpr char kBroken = 'B';  // anything else
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // MPI counts by int
 constexpr std::size_t kHostBytes = 256;
@@ -86,6 +89,7 @@ class MpiTransport : public Transport {
   Message receive(Rank from, const Tag& tag) override {
     return hub_.take(from, tag);
   }
+  void note(const Doing& doing) override { hub_.note(doing); }
 
  private:
   MpiHub& hub_;
@@ -213,7 +217,8 @@ void MpiHub::abort(std::exception_ptr failure) {
   if (this->failure()) {
     return;
   }
-  const std::string text = text_of(failure);
+  const std::string text =
+      (someone_was_late() ? kLate : kBroken) + text_of(failure);
   keep_failure(std::move(failure), /*elsewhere=*/false);
   const std::lock_guard lock(mutex_);
   for (Rank rank; rank.value < ranks(); ++rank.value) {
@@ -226,6 +231,16 @@ void MpiHub::abort(std::exception_ptr failure) {
 std::exception_ptr MpiHub::failure() const {
   const std::lock_guard lock(failure_mutex_);
   return failure_;
+}
+
+void MpiHub::keep_late() {
+  const std::lock_guard lock(failure_mutex_);
+  late_ = true;
+}
+
+bool MpiHub::someone_was_late() const {
+  const std::lock_guard lock(failure_mutex_);
+  return late_;
 }
 
 bool MpiHub::failed_elsewhere() const {
@@ -301,6 +316,7 @@ Message MpiHub::take(Rank from, const Tag& tag) {
       fail_stopped(rank_);
     }
     if (last) {
+      keep_late();
       fail_late(name(rank_), name(from), tag, patience_);
     }
     std::this_thread::yield();
@@ -362,11 +378,14 @@ void MpiHub::open_envelopes() {
 
 void MpiHub::hear_failures() {
   while (const std::optional<Letter> letter = next(kFailure)) {
-    const std::size_t line = letter->bytes.find('\n');
-    keep_failure(std::make_exception_ptr(Error(
-                     name(letter->from) + ": " + letter->bytes.substr(0, line),
-                     letter->bytes.substr(line + 1))),
-                 /*elsewhere=*/true);
+    const std::string& bytes = letter->bytes;
+    if (bytes.starts_with(kLate)) {
+      keep_late();
+    }
+    const std::size_t line = bytes.find('\n');
+    const Error error(name(letter->from) + ": " + bytes.substr(1, line - 1),
+                      bytes.substr(line + 1));
+    keep_failure(std::make_exception_ptr(error), /*elsewhere=*/true);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -53,7 +54,18 @@ class MpiHub : public Hub {
   // Whether it came from another rank, which has told it to the user.
   bool failed_elsewhere() const;
 
-  void set_patience(Seconds patience) { patience_ = patience; }
+  // Whether a rank gave up waiting for another one, here or elsewhere.
+  bool someone_was_late() const;
+
+  // Called with what the rank is about to do. Set before the first connect().
+  void set_note(std::function<void(const Doing&)> note) {
+    note_ = std::move(note);
+  }
+  void note(const Doing& doing) {
+    if (note_) {
+      note_(doing);
+    }
+  }
 
   void send(Rank to, const Tag& tag, const Message& message);
   Message take(Rank from, const Tag& tag);
@@ -78,6 +90,7 @@ class MpiHub : public Hub {
   void look_after();
   void flush(Seconds time);
   void keep_failure(std::exception_ptr failure, bool elsewhere);
+  void keep_late();
 
   std::unique_ptr<Session> session_;
   Seconds patience_;
@@ -85,9 +98,12 @@ class MpiHub : public Hub {
   std::vector<MpiPlace> places_;
   Mailbox mailbox_;
 
-  mutable std::mutex failure_mutex_;  // guards the next two
+  std::function<void(const Doing&)> note_;
+
+  mutable std::mutex failure_mutex_;  // guards the next three
   std::exception_ptr failure_;
   bool elsewhere_ = false;
+  bool late_ = false;
 
   // Guards all calls of MPI, and what follows.
   std::mutex mutex_;

@@ -29,6 +29,17 @@ std::string to_text(const Tag& tag) {
   return "a message";
 }
 
+std::string to_text(const Doing& doing) {
+  std::string text;
+  if (doing.stage) {
+    text += "stage " + std::to_string(doing.stage->value) + ", ";
+  }
+  if (doing.microbatch) {
+    text += "microbatch " + std::to_string(doing.microbatch->value) + ", ";
+  }
+  return text + doing.deed;
+}
+
 std::string name_of(Rank rank) {
   return "rank " + std::to_string(rank.value);
 }

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <compare>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,16 @@ std::string to_text(const Tag& tag);
 // they require a gradient is kept, what they were computed from is not.
 using Message = std::vector<at::Tensor>;
 
+// What a rank is doing, for those who ask when it is gone.
+struct Doing {
+  const char* deed = "";                 // "backward"
+  std::optional<StageId> stage;          // where it is about one
+  std::optional<Microbatch> microbatch;  // likewise
+};
+
+// "stage 1, microbatch 3, backward".
+std::string to_text(const Doing& doing);
+
 // One rank's end of the messages between ranks. Used by that rank's thread
 // only.
 class Transport {
@@ -58,6 +69,9 @@ class Transport {
   // Waits for the message. Throws Error that names the peer and the message
   // when it does not come in time, and as soon as any rank has failed.
   virtual Message receive(Rank from, const Tag& tag) = 0;
+
+  // Keeps what the rank is about to do, where somebody may ask.
+  virtual void note(const Doing& /*doing*/) {}
 };
 
 // "rank 3".

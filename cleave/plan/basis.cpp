@@ -48,6 +48,18 @@ Seconds message_time(const LayerCost& layer, const PlanRequest& request) {
                  request.message_bandwidth};
 }
 
+// Parameters, gradients, and the optimizer's states. While replicas add up
+// gradients, the own sections of the sums, and what the others sent for them,
+// are there too.
+Bytes parameter_memory(Bytes parameters, const PlanRequest& request) {
+  const int replicas = std::max(1, request.replicas);
+  const Bytes section{(parameters.value + replicas - 1) / replicas};
+  const Bytes states = request.state_copies *
+                       (request.shard == Shard::none ? parameters : section);
+  const Bytes sums = replicas == 1 ? Bytes{} : replicas * section;
+  return 2 * parameters + states + sums;
+}
+
 Bytes working_of(const LayerCost& layer) {
   return std::max(layer.activations + layer.crossing, layer.parameters);
 }
@@ -82,7 +94,7 @@ StagePlan stage_of(const PlanBasis& basis,
         whole_picoseconds(message_time(layers[end - 1], basis.request));
   }
   result.fixed =
-      (2 + basis.request.state_copies) * result.parameters + copies + working;
+      parameter_memory(result.parameters, basis.request) + copies + working;
   return result;
 }
 

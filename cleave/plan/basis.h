@@ -23,6 +23,10 @@ Seconds message_time(const LayerCost& layer, const PlanRequest& request);
 // weights, a gradient that is about to be added.
 Bytes working_of(const LayerCost& layer);
 
+// What parameters of this size need all the time, beside copies in another
+// precision.
+Bytes parameter_memory(Bytes parameters, const PlanRequest& request);
+
 // The layers from `first` to before `end` on this device.
 StagePlan stage_of(const PlanBasis& basis,
                    const DeviceSpec& device,

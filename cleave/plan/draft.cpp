@@ -62,8 +62,8 @@ CutProblem Draft::cut_problem() const {
   for (const LayerCost& layer : basis_.profile.layers) {
     problem.layers.push_back(
         {.time = layer.forward + layer.backward + layer.weight,
-         .fixed = (2 + basis_.request.state_copies) * layer.parameters +
-                  layer.copies,
+         .fixed =
+             parameter_memory(layer.parameters, basis_.request) + layer.copies,
          .activations = layer.activations,
          .working = working_of(layer)});
     // Both neighbours handle a message forward and one backward.

@@ -36,6 +36,7 @@ class JsonFields {
              std::string path,
              const JsonKeys& known);
 
+  bool has(const std::string& key) const { return json_.contains(key); }
   std::string text(const std::string& key) const;
   std::vector<std::string> texts(const std::string& key) const;
   std::int64_t whole(const std::string& key,

@@ -362,9 +362,11 @@ Plan mirrored_plan(const Profile& profile,
       devices.begin(), devices.begin() + std::ssize(devices) / replicas);
   PlanRequest part = request;
   part.batch = (request.batch + replicas - 1) / replicas;
+  part.replicas = replicas;
   Plan plan = pipeline_plan(profile, first, part);
   plan.batch = request.batch;
   plan.replicas = replicas;
+  plan.shard = replicas > 1 ? request.shard : Shard::none;
   plan.step += time_of_sums(plan, request);
   return plan;
 }
@@ -384,6 +386,15 @@ std::vector<int> replicas_to_try(int devices, const PlanRequest& request) {
 }
 
 }  // namespace
+
+Shard shard_named(const std::string& name) {
+  const auto* const known = std::ranges::find(kShardNames, name);
+  if (known == kShardNames.end()) {
+    fail("there is nothing to shard called '" + name + "'",
+         "Choose one of: none, optimizer.");
+  }
+  return static_cast<Shard>(known - kShardNames.begin());
+}
 
 int microbatches_for(int devices, const PlanRequest& request) {
   if (request.microbatches > 0) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cleave/ids.h"
@@ -18,6 +20,18 @@ struct DeviceSpec {
   Bytes memory;      // its budget; zero: without limit
 };
 
+// What replicas divide among them, instead of everyone having all.
+enum class Shard {
+  none,
+  optimizer,  // the states of the optimizer, and gradients once they are summed
+};
+
+inline constexpr std::array<std::string_view, 2> kShardNames{"none",
+                                                             "optimizer"};
+
+// Throws Error where there is none of this name.
+Shard shard_named(const std::string& name);
+
 // What the user fixes; what is left at its default the planner chooses.
 struct PlanRequest {
   std::int64_t batch = 1;
@@ -29,6 +43,7 @@ struct PlanRequest {
                          // samples
   std::string schedule = "auto";  // searched for; or one of the registry
   int state_copies = 2;  // optimizer values kept per parameter (AdamW: 2)
+  Shard shard = Shard::none;
 
   // A message between neighbouring stages. The defaults are for one process,
   // where a message is a pointer handed over.
@@ -68,6 +83,7 @@ struct Plan {
   int replicas = 1;      // copies of the pipeline, on further devices; each has
                          // its part of the batch
   int microbatches = 1;  // of every replica
+  Shard shard = Shard::none;
   std::string schedule = "1f1b";
   std::vector<StagePlan> stages;
   Seconds step;       // predicted time of one step; zero: not predicted

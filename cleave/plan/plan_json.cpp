@@ -52,6 +52,7 @@ std::string to_json(const Plan& plan) {
        {"batch", plan.batch},
        {"replicas", plan.replicas},
        {"microbatches", plan.microbatches},
+       {"shard", kShardNames[static_cast<std::size_t>(plan.shard)]},
        {"schedule", plan.schedule},
        {"stages", stages},
        {"predicted",
@@ -67,6 +68,7 @@ Plan parse_plan(const std::string& json, const std::string& source) {
                            "batch",
                            "replicas",
                            "microbatches",
+                           "shard",
                            "schedule",
                            "stages",
                            "predicted"});
@@ -76,6 +78,9 @@ Plan parse_plan(const std::string& json, const std::string& source) {
   plan.replicas = static_cast<int>(fields.whole("replicas", 1, most, 1));
   plan.microbatches =
       static_cast<int>(fields.whole("microbatches", 1, most / plan.replicas));
+  if (fields.has("shard")) {
+    plan.shard = shard_named(fields.text("shard"));
+  }
   plan.schedule = fields.text("schedule");
   for (const JsonFields& stage : fields.objects("stages",
                                                 {"device",

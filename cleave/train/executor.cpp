@@ -119,6 +119,7 @@ void Executor::begin(const Row& row) {
 }
 
 void Executor::act(const Action& action, const Pass& pass, PassResult& result) {
+  transport_.note({deed_of(action.op), action.stage, action.microbatch});
   const Seconds start = now();
   if (is_compute(action.op)) {
     compute(action, pass, result);

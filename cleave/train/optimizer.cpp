@@ -21,6 +21,10 @@ void mark_as_changed(const std::vector<at::Tensor>& parameters) {
   }
 }
 
+Bytes bytes_of(const at::Tensor& tensor) {
+  return {tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0};
+}
+
 struct AdamWEntry {
   at::Tensor parameter;
   at::Tensor mean;
@@ -46,6 +50,16 @@ class AdamWOptimizer : public Optimizer {
     for (const auto& [type, entries] : entries_) {
       step(entries, learning_rate);
     }
+  }
+
+  Bytes states() const override {
+    Bytes all;
+    for (const auto& [type, entries] : entries_) {
+      for (const AdamWEntry& entry : entries) {
+        all += bytes_of(entry.mean) + bytes_of(entry.square);
+      }
+    }
+    return all;
   }
 
  private:
@@ -113,6 +127,16 @@ class SgdOptimizer : public Optimizer {
         entry.started = entry.started || entry.parameter.grad().defined();
       }
     }
+  }
+
+  Bytes states() const override {
+    Bytes all;
+    for (const auto& [type, entries] : entries_) {
+      for (const SgdEntry& entry : entries) {
+        all += bytes_of(entry.momentum);
+      }
+    }
+    return all;
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cleave/plan/profiler.h"
+#include "cleave/units.h"
 
 namespace cleave {
 
@@ -38,6 +39,9 @@ class Optimizer {
 
   // Updates in place. A parameter without a gradient is left alone.
   virtual void step(double learning_rate) = 0;
+
+  // What it keeps between steps.
+  virtual Bytes states() const = 0;
 };
 
 // For a profile: how long such an optimizer takes.

@@ -145,10 +145,8 @@ RankTrainer::RankTrainer(const Model& model,
     if (placement_[id.value] == pipeline_->rank()) {
       OwnStage& own = stages_.emplace_back(model, plan, id);
       own.stage.network().compute_in(options.precision);
-      own.optimizer = make_optimizer(options.optimizer, own.parameters);
-      if (is_mirrored()) {
-        own.sync.emplace(*mirrors_, own.parameters, id);
-      }
+      own.update = make_stage_update(
+          options.optimizer, own.parameters, id, *mirrors_, plan.shard);
     }
   }
   executor_.emplace(parts(), placement_, *pipeline_);
@@ -171,9 +169,8 @@ StepResult RankTrainer::train(const Pass& pass) {
   const bool clips = options_.clip > 0;
   Seconds updating;
   const auto on_gradients = [&](StageId done) {
-    if (is_mirrored()) {
-      own(done).sync->begin();
-    } else if (!clips) {
+    own(done).update->begin();
+    if (!clips && !is_mirrored()) {
       update(own(done), learning_rate, updating);
     }
   };
@@ -197,13 +194,14 @@ StepResult RankTrainer::train(const Pass& pass) {
 
 // A replica without microbatches adds nothing, but the others count on it.
 void RankTrainer::finish_sums(const Pass& pass) {
+  transport_->note({"sum of gradients", {}, {}});
   for (OwnStage& own : stages_) {
     if (pass.microbatches.empty()) {
-      own.sync->begin();
+      own.update->begin();
     }
   }
   for (OwnStage& own : stages_) {
-    own.sync->finish();
+    own.update->finish();
   }
 }
 
@@ -241,12 +239,10 @@ void RankTrainer::share_buffers() {
 }
 
 void RankTrainer::update(OwnStage& own, double learning_rate, Seconds& busy) {
+  transport_->note({"update", own.id, {}});
   const BusyTimer timer(busy);
-  own.optimizer->step(learning_rate);
+  own.update->step(learning_rate);
   own.stage.network().renew_copies();
-  for (at::Tensor& parameter : own.parameters) {
-    parameter.mutable_grad() = at::Tensor();
-  }
 }
 
 // The owner of a shared parameter hands its new value on, stage by stage. It
@@ -279,26 +275,19 @@ void RankTrainer::share_tied_values() {
 // those. So the cut does not change a bit of it.
 void RankTrainer::clip_gradients(StepResult& result) {
   const torch::NoGradGuard no_grad;
-  std::vector<at::Tensor> gradients;
   std::vector<at::Tensor> norms;  // of every stage, one per parameter
   for (const OwnStage& own : stages_) {
     const BusyTimer timer(result.busy);
-    std::vector<at::Tensor> of_stage;
-    for (const at::Tensor& parameter : own.parameters) {
-      if (parameter.grad().defined()) {
-        gradients.push_back(parameter.grad());
-        of_stage.push_back(gradients.back().norm(2.0));
-      }
-    }
+    const std::vector<at::Tensor> of_stage = own.update->norms();
     norms.push_back(of_stage.empty() ? at::empty({0}, at::kFloat)
                                      : at::stack(of_stage));
   }
   const at::Tensor norm = global_norm(norms);
-  const at::Tensor scale =
+  const at::Tensor factor =
       (options_.clip / (norm + 1e-6)).clamp(std::nullopt, 1.0);
   const BusyTimer timer(result.busy);
-  for (at::Tensor& gradient : gradients) {
-    gradient.mul_(scale);
+  for (const OwnStage& own : stages_) {
+    own.update->scale(factor);
   }
   result.gradient_norm = norm.item<double>();
 }
@@ -330,6 +319,14 @@ at::Tensor RankTrainer::global_norm(const std::vector<at::Tensor>& own_norms) {
   return norm;
 }
 
+Bytes RankTrainer::optimizer_states() const {
+  Bytes all;
+  for (const OwnStage& own : stages_) {
+    all += own.update->states();
+  }
+  return all;
+}
+
 std::uint64_t RankTrainer::fingerprint() const {
   std::uint64_t hash = 14695981039346656037U;  // FNV-1a
   for (const OwnStage& own : stages_) {
@@ -346,6 +343,7 @@ std::uint64_t RankTrainer::fingerprint() const {
 }
 
 std::map<StageId, NamedTensors> RankTrainer::state() {
+  transport_->note({"save", {}, {}});
   share_buffers();
   std::map<StageId, NamedTensors> copies;
   if (replica() > 0) {

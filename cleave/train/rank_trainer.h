@@ -9,10 +9,10 @@
 #include "cleave/comm/transport.h"
 #include "cleave/plan/plan.h"
 #include "cleave/train/executor.h"
-#include "cleave/train/gradient_sync.h"
 #include "cleave/train/learning_rate.h"
 #include "cleave/train/mesh.h"
 #include "cleave/train/optimizer.h"
+#include "cleave/train/stage_update.h"
 
 namespace cleave {
 
@@ -59,6 +59,9 @@ class RankTrainer {
   // A number from the bits of its weights.
   std::uint64_t fingerprint() const;
 
+  // What its optimizers keep between steps.
+  Bytes optimizer_states() const;
+
  private:
   struct OwnStage {
     OwnStage(const Model& model, const Plan& plan, StageId stage);
@@ -67,16 +70,15 @@ class RankTrainer {
     Stage stage;
     std::vector<TieLink> ties;
     std::vector<at::Tensor> parameters;
-    std::unique_ptr<Optimizer> optimizer;
-    std::optional<GradientSync> sync;  // where there are replicas
+    std::unique_ptr<StageUpdate> update;
   };
 
   bool is_mirrored() const { return mesh_.replicas > 1; }
   OwnStage& own(StageId stage);
   std::vector<StagePart> parts();
   void finish_sums(const Pass& pass);
-  void share_buffers();
   void clip_gradients(StepResult& result);
+  void share_buffers();
   at::Tensor global_norm(const std::vector<at::Tensor>& own_norms);
   void update(OwnStage& own, double learning_rate, Seconds& busy);
   void share_tied_values();

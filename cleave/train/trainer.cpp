@@ -336,6 +336,18 @@ std::vector<std::uint64_t> Trainer::fingerprints() {
   return prints;
 }
 
+std::vector<Bytes> Trainer::optimizer_states() {
+  std::vector<Bytes> states;
+  for (const std::uint64_t bytes :
+       gather_.numbers(answers(ask_all<std::uint64_t>([](RankTrainer& trainer) {
+         return static_cast<std::uint64_t>(trainer.optimizer_states().value);
+       })))) {
+    states.push_back({static_cast<std::int64_t>(bytes)});
+  }
+  states.resize(mesh_.ranks());
+  return states;
+}
+
 std::vector<Bytes> Trainer::peak_memory() const {
   std::vector<Bytes> peaks;
   for (const auto& rank : ranks_) {

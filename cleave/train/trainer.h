@@ -98,6 +98,9 @@ class Trainer {
   // are.
   std::vector<std::uint64_t> fingerprints();
 
+  // What the optimizers of each rank keep between steps.
+  std::vector<Bytes> optimizer_states();
+
   // Of the devices of this process.
   std::vector<Bytes> peak_memory() const;
 

@@ -175,10 +175,25 @@ TEST(Sum, has_the_bits_of_adding_rank_after_rank) {
       expected = expected + of({rank});
     }
     const at::Tensor values = of(ranks.rank());
-    Sum sum(ranks, values);
+    Sum sum(ranks, {values});
     sum.begin();
     sum.finish();
     EXPECT_TRUE(torch::equal(values, expected));
+  });
+}
+
+TEST(Sum, of_what_only_some_ranks_have_counts_zero_for_the_others) {
+  on_ranks(std::min(3, most_ranks()), [](Transport& ranks) {
+    const bool first = ranks.rank() == Rank{0};
+    Sum sum(ranks,
+            {first ? torch::ones({2, 2}) : at::Tensor(),
+             at::Tensor(),
+             torch::full({3}, 2.0)});
+    sum.begin();
+    const Message sums = sum.finish();
+    EXPECT_TRUE(torch::equal(sums.at(0), torch::ones({4})));
+    EXPECT_FALSE(sums.at(1).defined());
+    EXPECT_EQ(sums.at(2)[2].item<int>(), 2 * ranks.ranks());
   });
 }
 

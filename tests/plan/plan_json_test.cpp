@@ -19,6 +19,7 @@ constexpr const char* kText = R"({
   "batch": 64,
   "replicas": 1,
   "microbatches": 8,
+  "shard": "none",
   "schedule": "1f1b",
   "stages": [
     {
@@ -202,7 +203,7 @@ constexpr std::array kDamages{
     Damage{"\"predicted\"",
            "\"comment\"",
            "p: comment is no known key. The known ones are: model, batch, "
-           "replicas, microbatches, schedule, stages, predicted."},
+           "replicas, microbatches, shard, schedule, stages, predicted."},
     Damage{"\"device\": \"cpu:1\"",
            "\"devices\": \"cpu:1\"",
            "p: stages[1].devices is no known key. Did you mean device?"},

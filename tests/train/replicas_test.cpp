@@ -21,7 +21,7 @@ void PrintTo(const MeshCase& mesh, std::ostream* out) {
 }
 
 class Replicas
-    : public testing::TestWithParam<std::tuple<size_t, MeshCase, bool>> {
+    : public testing::TestWithParam<std::tuple<size_t, MeshCase, bool, Shard>> {
  protected:
   void SetUp() override {
     const MeshCase mesh = std::get<1>(GetParam());
@@ -54,7 +54,8 @@ TEST_P(Replicas, every_loss_is_that_of_one_device_and_replicas_stay_equal) {
                                .seed = 11};
   const OneDeviceRun expected =
       plain_run(model, batches, mesh.replicas * kEach, options);
-  const Plan plan = mirrored_plan(model, mesh, kEach);
+  Plan plan = mirrored_plan(model, mesh, kEach);
+  plan.shard = std::get<3>(GetParam());
   Trainer trainer = trainer_of(model, plan, options);
   for (size_t step = 0; step < batches.size(); ++step) {
     const double loss = trainer.step(batches[step]).loss;
@@ -76,9 +77,10 @@ TEST_P(Replicas, every_loss_is_that_of_one_device_and_replicas_stay_equal) {
 }
 
 std::string mesh_name(const testing::TestParamInfo<Replicas::ParamType>& test) {
-  const auto& [network, mesh, clips] = test.param;
+  const auto& [network, mesh, clips, shard] = test.param;
   return cases()[network].name + "_" + std::to_string(mesh.replicas) + "x" +
-         std::to_string(mesh.places) + (clips ? "_clipped" : "");
+         std::to_string(mesh.places) + (clips ? "_clipped" : "") +
+         (shard == Shard::none ? "" : "_sharded");
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes,
@@ -89,8 +91,35 @@ INSTANTIATE_TEST_SUITE_P(Meshes,
                                                           MeshCase{4, 1},
                                                           MeshCase{4, 2},
                                                           MeshCase{2, 4}),
-                                          testing::Bool()),
+                                          testing::Bool(),
+                                          testing::Values(Shard::none,
+                                                          Shard::optimizer)),
                          mesh_name);
+
+TEST(Mirrors, keep_a_quarter_of_the_states_each) {
+  if (most_ranks() < 4) {
+    GTEST_SKIP();
+  }
+  const Case& network = cases()[3];
+  const Model model = network.make();
+  const auto states_with = [&](Shard shard) {
+    Plan plan = mirrored_plan(model, {4, 1}, 2);
+    plan.shard = shard;
+    return trainer_of(model, plan, {.optimizer = AdamW{}}).optimizer_states();
+  };
+  const std::vector<Bytes> whole = states_with(Shard::none);
+  const std::vector<Bytes> quarters = states_with(Shard::optimizer);
+  std::int64_t sum = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    sum += quarters[rank].value;
+    // One number more per parameter where it does not divide by four.
+    EXPECT_NEAR(static_cast<double>(quarters[rank].value) /
+                    static_cast<double>(whole[rank].value),
+                0.25,
+                0.01);
+  }
+  EXPECT_EQ(sum, whole[0].value);
+}
 
 TEST(Mirrors, judge_as_one_device_does) {
   if (most_ranks() < 4) {

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cleave/comm/transport.h"
+#include "cleave/plan/plan.h"
+#include "cleave/train/optimizer.h"
+#include "cleave/units.h"
+
+namespace cleave {
+
+// How a stage gets from its gradients to its new weights, together with the
+// same stage of other replicas. Once per step, in this order: begin(),
+// finish(), norms() and scale() where gradients are clipped, step(). Used by
+// the rank's thread.
+class StageUpdate {
+ public:
+  virtual ~StageUpdate() = default;
+
+  // The stage has all its gradients; a replica that had nothing to compute has
+  // none. Sends them, and returns at once.
+  virtual void begin() {}
+
+  // Waits until the gradients are those of all replicas.
+  virtual void finish() {}
+
+  // Of the gradients; the norm of these is that of all. The same bits on every
+  // replica.
+  virtual std::vector<at::Tensor> norms() = 0;
+
+  virtual void scale(const at::Tensor& factor) = 0;
+
+  // Updates the parameters, on every replica to the same bits, and drops the
+  // gradients.
+  virtual void step(double learning_rate) = 0;
+
+  // What the optimizer keeps between steps, here.
+  virtual Bytes states() const = 0;
+};
+
+// Borrows `mirrors`, the same stage of all replicas, which must outlive it.
+// With shards, a replica keeps the optimizer's states of its own section of the
+// parameters only, and the parameters come to lie in one piece of memory.
+std::unique_ptr<StageUpdate> make_stage_update(
+    const OptimizerKind& optimizer,
+    const std::vector<at::Tensor>& parameters,
+    StageId stage,
+    Transport& mirrors,
+    Shard shard);
+
+}  // namespace cleave

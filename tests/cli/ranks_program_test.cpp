@@ -1,0 +1,247 @@
+// The program with ranks that are processes.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "cleave/atomic_file.h"
+#include "program.h"
+
+namespace cleave {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class RanksProgram : public Program {
+ protected:
+  // What training with these options leaves, merged.
+  std::string merged(const std::string& options) const {
+    const Outcome trained =
+        cleave("train " + small_config() +
+               " --parallel.stages 2 --parallel.microbatches "
+               "4 --output.overwrite " +
+               options);
+    EXPECT_EQ(trained.code, 0) << trained.output;
+    const Outcome joined = cleave("merge " + path("run"));
+    EXPECT_EQ(joined.code, 0) << joined.output;
+    return read_file(path("run") + "/model.safetensors");
+  }
+};
+
+TEST_F(RanksProgram, processes_train_what_threads_train) {
+  const std::string expected = merged("--devices.use cpu:2");
+  EXPECT_EQ(merged("--devices.use mpi:2"), expected);
+}
+
+TEST_F(RanksProgram, replicas_and_shards_train_too) {
+  for (const char* options : {"--parallel.replicas 2",
+                              "--parallel.replicas 2 --parallel.shard "
+                              "optimizer --train.clip 1"}) {
+    const Outcome outcome =
+        cleave("train " + small_config() +
+               " --devices.use mpi:4 --output.overwrite --json " + options);
+    EXPECT_EQ(outcome.code, 0) << outcome.output;
+    EXPECT_NE(outcome.output.find("test_accuracy"), std::string::npos);
+  }
+}
+
+TEST_F(RanksProgram, says_who_is_where) {
+  const Outcome outcome =
+      cleave("train " + small_config() + " --devices.use mpi:3");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  for (const char* words : {"rank", "host", "address", "mpi:2"}) {
+    EXPECT_NE(outcome.output.find(words), std::string::npos) << words;
+  }
+}
+
+TEST_F(RanksProgram, wrong_numbers_of_ranks_are_refused) {
+  expect_refused("train " + small_config() + " --devices.use mpi:0",
+                 {"'mpi:0' names no devices", "mpi:N"});
+  expect_refused("train " + small_config() + " --devices.use mpi",
+                 {"no launcher started this process"});
+  expect_refused(
+      "train " + small_config() + " --devices.use mpi:2 --parallel.replicas 3",
+      {"cannot put 3 replicas on 2 devices"});
+}
+
+// Two configurations in one job.
+TEST_F(RanksProgram, ranks_that_were_started_differently_refuse) {
+  const std::string command =
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+      "OMPI_MCA_rmaps_base_oversubscribe=1 mpiexec -n 1 " CLEAVE_PROGRAM
+      " train " +
+      small_config() + " : -n 1 " CLEAVE_PROGRAM " train " + small_config() +
+      " --train.lr 0.5";
+  const Outcome outcome = shell(command);
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_NE(outcome.output.find("different configurations"), std::string::npos)
+      << outcome.output;
+  EXPECT_NE(outcome.output.find("lr = 0.5"), std::string::npos)
+      << outcome.output;
+  EXPECT_FALSE(fs::exists(path("run")));
+}
+
+// ---- ranks that are lost ----------------------------------------------------
+
+// A run in the background, whose output can be read while it goes on.
+class LongRun {
+ public:
+  LongRun(const std::string& arguments, std::string log)
+      : log_(std::move(log)), child_(fork()) {
+    if (child_ == 0) {
+      const std::string command = std::string("exec ") + CLEAVE_PROGRAM + " " +
+                                  arguments + " > " + log_ + " 2>&1";
+      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      _exit(127);
+    }
+  }
+  ~LongRun() {
+    if (child_ > 0) {
+      kill(child_, SIGKILL);
+      waitpid(child_, nullptr, 0);
+    }
+  }
+  LongRun(const LongRun&) = delete;
+  LongRun& operator=(const LongRun&) = delete;
+
+  void interrupt() { kill(child_, SIGINT); }
+
+  std::string output() const {
+    std::ifstream log(log_);
+    return {std::istreambuf_iterator<char>(log), {}};
+  }
+
+  // Waits for the text; false when it does not come within a minute.
+  bool says(const std::string& text) const {
+    for (int i = 0; i < 600; ++i) {
+      if (fs::exists(log_) && output().find(text) != std::string::npos) {
+        return true;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return false;
+  }
+
+  // The processes of the ranks, from the table it prints.
+  std::map<int, pid_t> ranks() const {
+    std::map<int, pid_t> found;
+    std::istringstream lines(output());
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      int rank = 0;
+      std::string host;
+      std::string address;
+      pid_t process = 0;
+      if (words >> rank >> host >> address >> process) {
+        found[rank] = process;
+      }
+    }
+    return found;
+  }
+
+  // Its exit code; -1 when it does not end in time.
+  int ends_within(std::chrono::seconds time) {
+    const Clock::time_point end = Clock::now() + time;
+    while (Clock::now() < end) {
+      int status = 0;
+      if (waitpid(child_, &status, WNOHANG) == child_) {
+        child_ = 0;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return -1;
+  }
+
+ private:
+  std::string log_;
+  pid_t child_;
+};
+
+bool is_alive(pid_t process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(status, text);
+  return !text.empty() && text.find(") Z ") == std::string::npos;
+}
+
+void expect_all_gone(const std::map<int, pid_t>& ranks) {
+  for (int i = 0; i < 100; ++i) {
+    if (std::ranges::none_of(
+            ranks, [](const auto& rank) { return is_alive(rank.second); })) {
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  for (const auto& [rank, process] : ranks) {
+    EXPECT_FALSE(is_alive(process)) << "rank " << rank;
+  }
+}
+
+// More with CLEAVE_KILLS: any rank, at any moment.
+TEST_F(RanksProgram, a_killed_rank_ends_the_job_and_is_named) {
+  const char* const more = std::getenv("CLEAVE_KILLS");
+  const int kills = more != nullptr ? std::atoi(more) : 3;
+  std::mt19937 random(7);
+  for (int i = 0; i < kills; ++i) {
+    const std::string log = path("log" + std::to_string(i));
+    LongRun run("train " + small_config() +
+                    " --devices.use mpi:3 --train.epochs 100000 "
+                    "--output.overwrite",
+                log);
+    ASSERT_TRUE(run.says("step ")) << run.output();
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 300));
+    const std::map<int, pid_t> ranks = run.ranks();
+    ASSERT_EQ(ranks.size(), 3u) << run.output();
+    const int victim = static_cast<int>(random() % 3);
+    kill(ranks.at(victim), SIGKILL);
+    EXPECT_EQ(run.ends_within(std::chrono::seconds(5)), 75)
+        << run.output().substr(0, 2000);
+    const std::string output = run.output();
+    EXPECT_NE(output.find("rank " + std::to_string(victim) +
+                          " of this machine was lost in: "),
+              std::string::npos)
+        << output.substr(output.size() -
+                         std::min<std::size_t>(output.size(), 2000));
+    expect_all_gone(ranks);
+  }
+}
+
+TEST_F(RanksProgram, a_stopped_rank_is_named_when_its_time_is_over) {
+  LongRun run("train " + small_config() +
+                  " --devices.use mpi:2 --devices.patience 2 "
+                  "--parallel.stages 2 --train.epochs 100000",
+              path("log"));
+  ASSERT_TRUE(run.says("step 3")) << run.output();
+  const std::map<int, pid_t> ranks = run.ranks();
+  kill(ranks.at(1), SIGSTOP);
+  EXPECT_EQ(run.ends_within(std::chrono::seconds(20)), 75) << run.output();
+  const std::string output = run.output();
+  EXPECT_NE(output.find("rank 0 ("), std::string::npos) << output;
+  EXPECT_NE(output.find("waited 2.00 s for"), std::string::npos) << output;
+  EXPECT_NE(output.find("from rank 1 ("), std::string::npos) << output;
+  EXPECT_NE(output.find("microbatch"), std::string::npos) << output;
+  expect_all_gone(ranks);
+}
+
+TEST_F(RanksProgram, an_interrupted_job_keeps_what_it_has) {
+  LongRun run(
+      "train " + small_config() + " --devices.use mpi:2 --train.epochs 100000",
+      path("log"));
+  ASSERT_TRUE(run.says("step 3")) << run.output();
+  const std::map<int, pid_t> ranks = run.ranks();
+  run.interrupt();
+  EXPECT_EQ(run.ends_within(std::chrono::seconds(20)), 1) << run.output();
+  EXPECT_NE(run.output().find("interrupted after step"), std::string::npos);
+  EXPECT_EQ(cleave("merge " + path("run")).code, 0);
+  expect_all_gone(ranks);
+}
+
+}  // namespace
+}  // namespace cleave
