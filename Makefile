@@ -38,10 +38,13 @@ asan: setup
 bench: setup
 	./setup.sh bench
 	cmake --preset default
-	cmake --build --preset default -j $(JOBS) --target cleave bench_operations
+	cmake --build --preset default -j $(JOBS) --target cleave bench_operations \
+	  bench_all_reduce
 	build/bench/bench_operations --benchmark_repetitions=5 \
 	  --benchmark_enable_random_interleaving=true \
 	  --benchmark_report_aggregates_only=true
+	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+	  mpiexec -n 2 build/bench/bench_all_reduce
 	.venv/bin/python bench/run
 
 sources = $(shell git ls-files --cached --others --exclude-standard \

@@ -16,7 +16,8 @@ namespace cleave {
 struct RunStarted {
   std::string model;
   int stages = 1;
-  int microbatches = 1;
+  int replicas = 1;      // of the pipeline; each reads its own part of a batch
+  int microbatches = 1;  // of each
   std::string schedule;
   std::int64_t steps = 0;  // how many this run will take
   std::int64_t epochs = 0;

@@ -173,10 +173,11 @@ void Job::check_alike(const std::string& what, const std::string& text) {
         others_->receive({0}, kNever);  // ends when the leader has failed
       }
       const auto [first, other] = difference(texts[0], texts[rank.value]);
-      fail("the ranks were started with different " + what + ": " +
-               hub_->name({0}) + " has '" + first + "', " + hub_->name(rank) +
-               " has '" + other + "'",
-           "Start all ranks with the same files.");
+      std::ostringstream problem;
+      problem << "the ranks were started with different " << what << ": "
+              << hub_->name({0}) << " has '" << first << "', "
+              << hub_->name(rank) << " has '" << other << "'";
+      fail(problem.str(), "Start all ranks with the same files.");
     }
   }
 }

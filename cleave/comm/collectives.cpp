@@ -11,19 +11,23 @@ namespace cleave {
 namespace {
 
 // Every operation has tags of its own: a rank may be one operation ahead.
-enum Kind {
-  kParts,
-  kSums,
-  kGather,
-  kGatherLists,
-  kBroadcast,
-  kExchange,
-  kArrived,
-  kGo,
+enum class Kind {
+  parts,
+  sums,
+  gather,
+  gather_lists,
+  broadcast,
+  exchange,
+  arrived,
+  go,
 };
 
 Tag tag_of(Kind kind, Channel channel = Channel::collective) {
-  return {channel, kind, {}};
+  return {channel, static_cast<int>(kind), {}};
+}
+
+Tag tag_of(Kind kind, int index) {
+  return {Channel::collective, static_cast<int>(kind), {index}};
 }
 
 // Calls with the others, the next one first, so that not all call one.
@@ -80,8 +84,8 @@ Section section_of(std::int64_t numbers, Rank rank, int ranks) {
 
 Sum::Sum(Transport& ranks, const Message& values, int index)
     : ranks_(ranks),
-      parts_{Channel::collective, kParts, {index}},
-      sums_{Channel::collective, kSums, {index}} {
+      parts_{tag_of(Kind::parts, index)},
+      sums_{tag_of(Kind::sums, index)} {
   for (const at::Tensor& tensor : values) {
     if (tensor.defined() && !tensor.is_contiguous()) {
       fail("only contiguous tensors can be summed over ranks",
@@ -162,11 +166,12 @@ at::Tensor reduce_scatter(Transport& ranks, const at::Tensor& values) {
 Message all_gather(Transport& ranks, const at::Tensor& own, Channel channel) {
   Message all(ranks.ranks());
   for_others(ranks, [&](Rank other) {
-    ranks.send(other, tag_of(kGather, channel), {own});
+    ranks.send(other, tag_of(Kind::gather, channel), {own});
   });
   all[ranks.rank().value] = own;
   for_others(ranks, [&](Rank other) {
-    all[other.value] = ranks.receive(other, tag_of(kGather, channel)).at(0);
+    all[other.value] =
+        ranks.receive(other, tag_of(Kind::gather, channel)).at(0);
   });
   return all;
 }
@@ -174,7 +179,7 @@ Message all_gather(Transport& ranks, const at::Tensor& own, Channel channel) {
 std::vector<Message> all_gather(Transport& ranks,
                                 const Message& own,
                                 int index) {
-  const Tag tag{Channel::collective, kGatherLists, {index}};
+  const Tag tag = tag_of(Kind::gather_lists, index);
   std::vector<Message> all(ranks.ranks());
   for_others(ranks, [&](Rank other) { ranks.send(other, tag, own); });
   all[ranks.rank().value] = own;
@@ -188,10 +193,10 @@ Message broadcast(Transport& ranks,
                   Rank root,
                   Channel channel) {
   if (ranks.rank() != root) {
-    return ranks.receive(root, tag_of(kBroadcast, channel));
+    return ranks.receive(root, tag_of(Kind::broadcast, channel));
   }
   for_others(ranks, [&](Rank other) {
-    ranks.send(other, tag_of(kBroadcast, channel), message);
+    ranks.send(other, tag_of(Kind::broadcast, channel), message);
   });
   return message;
 }
@@ -204,10 +209,10 @@ Message all_to_all(Transport& ranks, Message parts) {
          "Give an empty tensor to ranks that get nothing.");
   }
   for_others(ranks, [&](Rank other) {
-    ranks.send(other, tag_of(kExchange), {parts[other.value]});
+    ranks.send(other, tag_of(Kind::exchange), {parts[other.value]});
   });
   for_others(ranks, [&](Rank other) {
-    parts[other.value] = ranks.receive(other, tag_of(kExchange)).at(0);
+    parts[other.value] = ranks.receive(other, tag_of(Kind::exchange)).at(0);
   });
   return parts;
 }
@@ -215,13 +220,14 @@ Message all_to_all(Transport& ranks, Message parts) {
 void barrier(Transport& ranks) {
   constexpr Rank kFirst{0};
   if (ranks.rank() != kFirst) {
-    ranks.send(kFirst, tag_of(kArrived), {});
-    ranks.receive(kFirst, tag_of(kGo));
+    ranks.send(kFirst, tag_of(Kind::arrived), {});
+    ranks.receive(kFirst, tag_of(Kind::go));
     return;
   }
   for_others(ranks,
-             [&](Rank other) { ranks.receive(other, tag_of(kArrived)); });
-  for_others(ranks, [&](Rank other) { ranks.send(other, tag_of(kGo), {}); });
+             [&](Rank other) { ranks.receive(other, tag_of(Kind::arrived)); });
+  for_others(ranks,
+             [&](Rank other) { ranks.send(other, tag_of(Kind::go), {}); });
 }
 
 }  // namespace cleave

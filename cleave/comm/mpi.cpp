@@ -26,12 +26,16 @@ constexpr char kBroken = 'B';  // anything else
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // MPI counts by int
 constexpr std::size_t kHostBytes = 256;
 
-// While the rank computes, messages are looked after so often.
-constexpr auto kRound = std::chrono::microseconds(500);
+// While the rank computes, messages are looked after so often: less where none
+// is under way, for it costs the rank a little each time.
+constexpr auto kRound = std::chrono::microseconds(200);
+constexpr auto kIdleRound = std::chrono::milliseconds(1);
 // A rank that waits looks itself, first without a pause, then with short ones:
-// it may share its core with the one it waits for.
+// it may share its core with the one it waits for. Who waits beside a rank that
+// computes leaves that to others.
 constexpr int kEagerRounds = 200;
 constexpr Seconds kPause{1e-4};
+constexpr Seconds kPatientPause{1e-2};
 // What was sent gets so long to leave when the run has failed.
 constexpr Seconds kLastWords{2};
 
@@ -63,6 +67,11 @@ void in_parts(std::size_t bytes, const Part& part) {
   for (std::size_t begin = 0; begin < bytes; begin += kMostBytes) {
     part(begin, static_cast<int>(std::min(kMostBytes, bytes - begin)));
   }
+}
+
+// Of those who lead a process, not of its rank.
+bool is_patient(const Tag& tag) {
+  return tag.channel == Channel::report || tag.channel == Channel::agreement;
 }
 
 std::string text_of(const std::exception_ptr& failure) {
@@ -307,13 +316,15 @@ Message MpiHub::take(Rank from, const Tag& tag) {
       const std::lock_guard lock(mutex_);
       progress();
     }
-    const Seconds pause = round < kEagerRounds ? Seconds{} : kPause;
+    const Seconds pause = is_patient(tag)        ? kPatientPause
+                          : round < kEagerRounds ? Seconds{}
+                                                 : kPause;
     if (std::optional<Message> message =
             mailbox_.take(from, tag, pause, failed)) {
       return *std::move(message);
     }
     if (failed()) {
-      fail_stopped(rank_);
+      std::rethrow_exception(failure());
     }
     if (last) {
       keep_late();
@@ -414,7 +425,13 @@ void MpiHub::look_after() {
       keep_failure(std::current_exception(), /*elsewhere=*/false);
       return;
     }
-    stop_.wait_for(lock, kRound, [this] { return stopping_; });
+    const bool busy = !outgoing_.empty() ||
+                      std::ranges::any_of(incoming_, [](const auto& entry) {
+                        return !entry.second.empty();
+                      });
+    stop_.wait_for(lock,
+                   busy ? Clock::duration(kRound) : Clock::duration(kIdleRound),
+                   [this] { return stopping_; });
   }
 }
 

@@ -40,6 +40,35 @@ StagePlan read_stage(const JsonFields& fields) {
           .peak = fields.bytes("peak_bytes", Bytes{})};
 }
 
+const JsonKeys& plan_keys() {
+  static const JsonKeys keys{"model",
+                             "batch",
+                             "replicas",
+                             "microbatches",
+                             "shard",
+                             "schedule",
+                             "stages",
+                             "predicted"};
+  return keys;
+}
+
+const JsonKeys& stage_keys() {
+  static const JsonKeys keys{"device",
+                             "layers",
+                             "forward_ms",
+                             "backward_ms",
+                             "weight_ms",
+                             "update_ms",
+                             "message_ms",
+                             "parameter_bytes",
+                             "fixed_bytes",
+                             "activation_bytes",
+                             "kept_for_weights_bytes",
+                             "memory_bytes",
+                             "peak_bytes"};
+  return keys;
+}
+
 }  // namespace
 
 std::string to_json(const Plan& plan) {
@@ -61,17 +90,7 @@ std::string to_json(const Plan& plan) {
 
 Plan parse_plan(const std::string& json, const std::string& source) {
   const Json root = parse_json(json, source);
-  const JsonFields fields(root,
-                          source,
-                          "",
-                          {"model",
-                           "batch",
-                           "replicas",
-                           "microbatches",
-                           "shard",
-                           "schedule",
-                           "stages",
-                           "predicted"});
+  const JsonFields fields(root, source, "", plan_keys());
   Plan plan{.model = fields.text("model"), .stages = {}};
   plan.batch = fields.whole("batch", 1);
   const auto most = std::min<std::int64_t>(plan.batch, INT_MAX);
@@ -82,20 +101,7 @@ Plan parse_plan(const std::string& json, const std::string& source) {
     plan.shard = shard_named(fields.text("shard"));
   }
   plan.schedule = fields.text("schedule");
-  for (const JsonFields& stage : fields.objects("stages",
-                                                {"device",
-                                                 "layers",
-                                                 "forward_ms",
-                                                 "backward_ms",
-                                                 "weight_ms",
-                                                 "update_ms",
-                                                 "message_ms",
-                                                 "parameter_bytes",
-                                                 "fixed_bytes",
-                                                 "activation_bytes",
-                                                 "kept_for_weights_bytes",
-                                                 "memory_bytes",
-                                                 "peak_bytes"})) {
+  for (const JsonFields& stage : fields.objects("stages", stage_keys())) {
     plan.stages.push_back(read_stage(stage));
   }
   if (const auto predicted =

@@ -62,6 +62,11 @@ std::string start_line(const RunStarted& run) {
       "batch " + std::to_string(run.batch),
       "steps " + std::to_string(run.steps),
       "epochs " + std::to_string(run.epochs)};
+  if (run.replicas > 1) {
+    parts.insert(parts.begin() + 2,
+                 "replicas " + std::to_string(run.replicas) +
+                     ", each with its part of every batch");
+  }
   if (run.predicted_step) {
     parts.push_back("predicted " + per_step(*run.predicted_step));
   }

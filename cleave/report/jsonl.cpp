@@ -37,6 +37,7 @@ Json to_json(const RunStarted& event) {
   Json object{{"event", "run_started"},
               {"model", event.model},
               {"stages", event.stages},
+              {"replicas", event.replicas},
               {"microbatches", event.microbatches},
               {"schedule", event.schedule},
               {"steps", event.steps},

@@ -128,15 +128,19 @@ std::string heading(const Plan& plan, const Symbols& symbols) {
   for (const StagePlan& stage : plan.stages) {
     layers += std::ssize(stage.layers);
   }
-  const std::int64_t least = plan.batch / plan.microbatches;
-  const bool even = plan.batch % plan.microbatches == 0;
+  const std::int64_t parts = std::int64_t{plan.replicas} * plan.microbatches;
+  const std::int64_t least = plan.batch / parts;
+  const bool even = plan.batch % parts == 0;
+  const std::string each =
+      plan.replicas == 1 ? "" : std::to_string(plan.replicas) + " x ";
   return shortened(plan.model, kMostModelWidth, symbols.dots) + " | " +
          counted(layers, "layer") + " | batch " + std::to_string(plan.batch) +
-         " in " + std::to_string(plan.microbatches) +
+         " in " + each + std::to_string(plan.microbatches) +
          (plan.microbatches == 1 ? " microbatch of " : " microbatches of ") +
          (even ? "" : std::to_string(least) + " or ") +
-         counted(even ? least : least + 1, "sample") + " | schedule " +
-         plan.schedule;
+         counted(even ? least : least + 1, "sample") + " | " +
+         (plan.replicas == 1 ? "" : counted(plan.replicas, "replica") + " | ") +
+         "schedule " + plan.schedule;
 }
 
 std::string prediction(const Plan& plan) {

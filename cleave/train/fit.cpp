@@ -76,6 +76,7 @@ class Trainer::Fit {
     events_.on(RunStarted{
         .model = plan.model,
         .stages = static_cast<int>(plan.stages.size()),
+        .replicas = plan.replicas,
         .microbatches = plan.microbatches,
         .schedule = plan.schedule,
         .steps = total_,
@@ -93,8 +94,11 @@ class Trainer::Fit {
         {.seed = trainer_.options_.seed, .shuffle = options_.shuffle});
     const std::int64_t steps = std::min(order.steps(), total_ - result_.steps);
     for (std::int64_t i = 0; i < steps && !result_.interrupted; ++i) {
+      const Portion portion =
+          trainer_.own_portion(std::ssize(order.indices(i)));
       under_way_.push_back(trainer_.start_step(
-          data_.get(order.indices(i)),
+          read_portion(data_, order.indices(i), portion),
+          portion,
           epoch + 1,
           is_traced(result_.steps + std::ssize(under_way_))));
       if (under_way_.size() == kStepsUnderWay) {

@@ -78,7 +78,7 @@ std::pair<StageId, NamedTensors> unpacked(const Message& message) {
   for (std::size_t i = 1; i + 1 < message.size(); i += 2) {
     state.emplace_back(text_of(message[i]), message[i + 1]);
   }
-  return {{message[0].item<int>()}, std::move(state)};
+  return {{message[0].item<int>()}, state};
 }
 
 }  // namespace

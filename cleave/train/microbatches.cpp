@@ -1,6 +1,7 @@
 #include "cleave/train/microbatches.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "cleave/error.h"
 
@@ -35,6 +36,28 @@ std::vector<Batch> split_batch(const Batch& batch, int microbatches) {
     start += size;
   }
   return parts;
+}
+
+std::vector<ReplicaShare> shares_of(std::int64_t samples,
+                                    int replicas,
+                                    int microbatches_each) {
+  const std::vector<std::int64_t> sizes =
+      microbatch_sizes(samples, replicas * microbatches_each);
+  const int each = static_cast<int>(sizes.size()) / replicas;
+  const int more = static_cast<int>(sizes.size()) % replicas;
+  std::vector<ReplicaShare> shares;
+  ReplicaShare next;
+  for (int replica = 0; replica < replicas; ++replica) {
+    next.microbatches = each + (replica < more ? 1 : 0);
+    next.count = std::accumulate(
+        sizes.begin() + next.first_microbatch,
+        sizes.begin() + next.first_microbatch + next.microbatches,
+        std::int64_t{0});
+    shares.push_back(next);
+    next.first += next.count;
+    next.first_microbatch += next.microbatches;
+  }
+  return shares;
 }
 
 }  // namespace cleave

@@ -228,6 +228,7 @@ void RankTrainer::share_buffers() {
     }
     // Copies: the first replica may go on while others still read.
     std::vector<at::Tensor> copies;
+    copies.reserve(buffers.size());
     for (const at::Tensor& buffer : buffers) {
       copies.push_back(buffer.clone());
     }

@@ -122,6 +122,13 @@ Trainer::Trainer(const Model& model,
       gather_(hub_) {
   check_plan(plan, model.layer_names());
   check_ranks(mesh_, devices, hub_);
+  if (std::ssize(hub_.local()) < mesh_.ranks()) {
+    // A rank to spare may have any.
+    first_replica_ = last_replica_ =
+        std::min(mesh_.replica_of(hub_.local().front()), mesh_.replicas - 1);
+  } else {
+    last_replica_ = mesh_.replicas - 1;
+  }
   std::vector<std::future<void>> built;
   for (const Rank rank : hub_.local()) {
     if (rank.value >= mesh_.ranks()) {
@@ -195,47 +202,80 @@ std::shared_ptr<const Schedule> Trainer::schedule_for(int microbatches,
   return known;
 }
 
-// The microbatches of the whole batch are numbered and divided among the
-// replicas in their order.
-Trainer::Passes Trainer::make_passes(const Batch& batch,
+// The samples that the replicas of this process have of a batch.
+Trainer::Portion Trainer::own_portion(std::int64_t samples) const {
+  const std::vector<ReplicaShare> shares =
+      shares_of(samples, mesh_.replicas, plan_.microbatches);
+  const ReplicaShare& first = shares.at(first_replica_);
+  const ReplicaShare& last = shares.at(last_replica_);
+  return {first.first, last.first + last.count - first.first, samples};
+}
+
+Batch Trainer::read_portion(const Dataset& data,
+                            std::span<const std::int64_t> indices,
+                            const Portion& portion) {
+  return portion.count == 0
+             ? Batch{}
+             : data.get(indices.subspan(portion.first, portion.count));
+}
+
+// Over the whole batch, of which other processes may have parts.
+std::int64_t Trainer::loss_count(const Batch& part) {
+  std::int64_t count =
+      part.targets.defined() ? options_.loss.count(part.targets) : 0;
+  if (last_replica_ - first_replica_ + 1 < mesh_.replicas) {
+    const std::vector<std::uint64_t> counts =
+        gather_.numbers({static_cast<std::uint64_t>(count)});
+    count = 0;
+    for (int replica = 0; replica < mesh_.replicas; ++replica) {
+      count += static_cast<std::int64_t>(counts[replica * mesh_.places]);
+    }
+  }
+  return std::max<std::int64_t>(count, 1);
+}
+
+Trainer::Passes Trainer::make_passes(const Batch& part,
+                                     const Portion& portion,
                                      bool training,
                                      bool traced) {
-  const std::vector<Batch> all =
-      split_batch(batch, mesh_.replicas * plan_.microbatches);
-  const int each = static_cast<int>(all.size()) / mesh_.replicas;
-  const int more = static_cast<int>(all.size()) % mesh_.replicas;
-  const auto count =
-      std::max<std::int64_t>(options_.loss.count(batch.targets), 1);
-  Passes passes;
-  int first = 0;
-  for (int replica = 0; replica < mesh_.replicas; ++replica) {
-    const int own = each + (replica < more ? 1 : 0);
+  const std::int64_t count = loss_count(part);
+  const std::vector<ReplicaShare> shares =
+      shares_of(portion.samples, mesh_.replicas, plan_.microbatches);
+  Passes passes(mesh_.replicas);
+  for (int replica = first_replica_; replica <= last_replica_; ++replica) {
+    const ReplicaShare& share = shares[replica];
     auto pass = std::make_shared<Pass>();
-    pass->microbatches = {all.begin() + first, all.begin() + first + own};
-    pass->first = first;
-    pass->schedule = own > 0 ? schedule_for(own, training) : nullptr;
+    if (share.count > 0) {
+      const std::int64_t start = share.first - portion.first;
+      pass->microbatches =
+          split_batch({part.inputs.narrow(0, start, share.count),
+                       part.targets.narrow(0, start, share.count)},
+                      share.microbatches);
+      pass->schedule = schedule_for(share.microbatches, training);
+    }
+    pass->first = share.first_microbatch;
     pass->loss = &options_.loss;
     pass->count = count;
     pass->seed = options_.seed;
     pass->step = steps_;
     pass->traced = traced;
-    passes.push_back(std::move(pass));
-    first += own;
+    passes[replica] = std::move(pass);
   }
   return passes;
 }
 
-Trainer::Pending Trainer::start_step(const Batch& batch,
+Trainer::Pending Trainer::start_step(const Batch& part,
+                                     const Portion& portion,
                                      std::int64_t epoch,
                                      bool traced) {
   ++steps_;
-  const Passes passes = make_passes(batch, true, traced);
+  const Passes passes = make_passes(part, portion, true, traced);
   return {
       .results = ask_all<StepResult>([passes](RankTrainer& trainer) {
         return trainer.train(*passes[trainer.replica()]);
       }),
-      .samples = batch.inputs.size(0),
-      .count = passes.front()->count,
+      .samples = portion.samples,
+      .count = passes[first_replica_]->count,
       .step = steps_,
       .epoch = epoch,
       .timeline = traced ? std::optional(StepTimeline{}) : std::nullopt,
@@ -276,7 +316,14 @@ StepDone Trainer::finish_step(Pending& pending) {
 
 StepDone Trainer::step(const Batch& batch) {
   last_finish_ = Clock::now();
-  Pending pending = start_step(batch, 1, /*traced=*/false);
+  const Portion portion = own_portion(batch.inputs.size(0));
+  split_batch(batch, 1);  // throws where inputs and targets do not match
+  Pending pending =
+      start_step({batch.inputs.narrow(0, portion.first, portion.count),
+                  batch.targets.narrow(0, portion.first, portion.count)},
+                 portion,
+                 1,
+                 /*traced=*/false);
   return finish_step(pending);
 }
 
@@ -286,7 +333,12 @@ Evaluation Trainer::evaluate(const Dataset& data) {
   std::int64_t count = 0;
   const BatchOrder order(data.size(), plan_.batch, 0, {.shuffle = false});
   for (std::int64_t i = 0; i < order.steps(); ++i) {
-    const Passes passes = make_passes(data.get(order.indices(i)), false);
+    const Portion portion = own_portion(std::ssize(order.indices(i)));
+    const Passes passes =
+        make_passes(read_portion(data, order.indices(i), portion),
+                    portion,
+                    /*training=*/false,
+                    /*traced=*/false);
     for (const StepResult& result : gather_.results(
              answers(ask_all<StepResult>([passes](RankTrainer& trainer) {
                return trainer.evaluate(*passes[trainer.replica()]);
@@ -294,7 +346,7 @@ Evaluation Trainer::evaluate(const Dataset& data) {
       loss += result.loss_sum;
       correct += result.correct;
     }
-    count += passes.front()->count;
+    count += passes[first_replica_]->count;
   }
   Evaluation evaluation{.loss = loss / static_cast<double>(count),
                         .accuracy = {},

@@ -5,6 +5,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cleave/comm/devices.h"
@@ -119,8 +120,16 @@ class Trainer {
     std::optional<StepTimeline> timeline;  // where the step is traced
   };
 
-  // What each replica does with its part of a batch.
+  // What each replica does with its part of a batch; null for replicas of
+  // other processes.
   using Passes = std::vector<std::shared_ptr<const Pass>>;
+
+  // What this process needs of a batch.
+  struct Portion {
+    std::int64_t first = 0;
+    std::int64_t count = 0;
+    std::int64_t samples = 0;  // of the whole batch
+  };
 
   Trainer(const Model& model,
           const Plan& plan,
@@ -136,8 +145,19 @@ class Trainer {
   std::vector<Result> answers(std::vector<std::future<Result>> futures);
 
   std::shared_ptr<const Schedule> schedule_for(int microbatches, bool training);
-  Passes make_passes(const Batch& batch, bool training, bool traced = false);
-  Pending start_step(const Batch& batch, std::int64_t epoch, bool traced);
+  Portion own_portion(std::int64_t samples) const;
+  static Batch read_portion(const Dataset& data,
+                            std::span<const std::int64_t> indices,
+                            const Portion& portion);
+  std::int64_t loss_count(const Batch& part);
+  Passes make_passes(const Batch& part,
+                     const Portion& portion,
+                     bool training,
+                     bool traced);
+  Pending start_step(const Batch& part,
+                     const Portion& portion,
+                     std::int64_t epoch,
+                     bool traced);
   StepDone finish_step(Pending& pending);
 
   Plan plan_;
@@ -146,6 +166,8 @@ class Trainer {
   std::unique_ptr<Hub> own_hub_;  // null where one was given
   Hub& hub_;
   Gather gather_;
+  int first_replica_ = 0;  // of those that this process works in
+  int last_replica_ = 0;
   int unanswered_ = 0;                              // questions to all ranks
   std::vector<std::unique_ptr<RankThread>> ranks_;  // the local ones
   std::map<std::pair<int, bool>, std::shared_ptr<const Schedule>> schedules_;

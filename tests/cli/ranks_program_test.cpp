@@ -128,17 +128,25 @@ class LongRun {
     return false;
   }
 
-  // The processes of the ranks, from the table it prints.
+  // The processes of the ranks, from the table at the top of its output.
   std::map<int, pid_t> ranks() const {
     std::map<int, pid_t> found;
     std::istringstream lines(output());
-    for (std::string line; std::getline(lines, line);) {
+    std::string line;
+    std::getline(lines, line);
+    EXPECT_TRUE(line.starts_with("rank  host")) << line;
+    while (std::getline(lines, line) && !line.empty()) {
       std::istringstream words(line);
       int rank = 0;
       std::string host;
       std::string address;
       pid_t process = 0;
-      if (words >> rank >> host >> address >> process) {
+      words >> rank >> host >> address >> process;
+      std::error_code unknown;
+      const fs::path program = fs::read_symlink(
+          "/proc/" + std::to_string(process) + "/exe", unknown);
+      EXPECT_EQ(program, fs::path(CLEAVE_PROGRAM)) << line;
+      if (program == fs::path(CLEAVE_PROGRAM)) {  // nobody else is killed
         found[rank] = process;
       }
     }
@@ -192,7 +200,8 @@ TEST_F(RanksProgram, a_killed_rank_ends_the_job_and_is_named) {
   for (int i = 0; i < kills; ++i) {
     const std::string log = path("log" + std::to_string(i));
     LongRun run("train " + small_config() +
-                    " --devices.use mpi:3 --train.epochs 100000 "
+                    " --devices.use mpi:3 --parallel.stages 3 "
+                    "--parallel.schedule 1f1b --train.epochs 100000 "
                     "--output.overwrite",
                 log);
     ASSERT_TRUE(run.says("step ")) << run.output();
@@ -216,7 +225,8 @@ TEST_F(RanksProgram, a_killed_rank_ends_the_job_and_is_named) {
 TEST_F(RanksProgram, a_stopped_rank_is_named_when_its_time_is_over) {
   LongRun run("train " + small_config() +
                   " --devices.use mpi:2 --devices.patience 2 "
-                  "--parallel.stages 2 --train.epochs 100000",
+                  "--parallel.stages 2 --parallel.schedule 1f1b "
+                  "--train.epochs 100000",
               path("log"));
   ASSERT_TRUE(run.says("step 3")) << run.output();
   const std::map<int, pid_t> ranks = run.ranks();

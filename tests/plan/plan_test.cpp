@@ -223,6 +223,51 @@ TEST(MakePlan, a_budget_can_force_more_stages) {
             2U);
 }
 
+TEST(MakePlan, replicas_divide_devices_and_batch) {
+  Profile profile = profile_of(std::vector<double>(4, 0.01));
+  for (LayerCost& layer : profile.layers) {
+    layer.parameters = {1'000'000};
+  }
+  const Plan plan = make_plan(profile,
+                              devices(4),
+                              {.batch = 16,
+                               .stages = 2,
+                               .replicas = 2,
+                               .microbatches = 4,
+                               .schedule = "1f1b",
+                               .message_latency = {},
+                               .sum_bandwidth = 1e9});
+  EXPECT_EQ(plan.replicas, 2);
+  EXPECT_EQ(plan.batch, 16);
+  EXPECT_EQ(layer_counts(plan), (std::vector<int>{2, 2}));
+  // Microbatches of two samples: (4 + 1) times two layers of 60 ms; and
+  // half of 2 MB there and back.
+  EXPECT_NEAR(plan.step.value, 0.6 + 0.002, 1e-9);
+}
+
+TEST(MakePlan, chooses_replicas_against_stages_by_predicted_time) {
+  // A layer that cannot be cut, and next to nothing to add up: copies.
+  Profile profile = profile_of({0.1, 0.001});
+  const PlanRequest request{
+      .batch = 16, .replicas = 0, .microbatches = 4, .schedule = "1f1b"};
+  EXPECT_EQ(make_plan(profile, devices(2), request).replicas, 2);
+  // Equal layers with many parameters: stages.
+  Profile even = profile_of({0.01, 0.01});
+  even.layers[0].parameters = even.layers[1].parameters = {4LL << 30};
+  EXPECT_EQ(make_plan(even, devices(2), request).replicas, 1);
+}
+
+TEST(MakePlan, sharded_states_are_divided_among_replicas) {
+  Profile profile = profile_of({0.01});
+  profile.layers[0].parameters = {1000};
+  PlanRequest request{.batch = 16, .replicas = 4, .microbatches = 1};
+  const Bytes whole = make_plan(profile, devices(4), request).stages[0].fixed;
+  request.shard = Shard::optimizer;
+  const Plan sharded = make_plan(profile, devices(4), request);
+  EXPECT_EQ(sharded.shard, Shard::optimizer);
+  EXPECT_EQ(whole - sharded.stages[0].fixed, Bytes{2 * (1000 - 250)});
+}
+
 TEST(MakePlan, says_which_numbers_do_not_go_together) {
   const Profile profile = profile_of({1, 1, 1});
   EXPECT_EQ(error_of(profile, devices(4), {.stages = 4}),

@@ -53,7 +53,7 @@ TEST(Jsonl, every_field_of_every_event_is_written) {
                                     .epochs = 3,
                                     .batch = 256,
                                     .predicted_step = Seconds{0.5}}),
-            R"({"event":"run_started","model":"mnist","stages":2,)"
+            R"({"event":"run_started","model":"mnist","stages":2,"replicas":1,)"
             R"("microbatches":8,"schedule":"1f1b","steps":700,"epochs":3,)"
             R"("batch":256,"predicted_step_seconds":0.5})");
   EXPECT_EQ(to_json_line(step_done()),

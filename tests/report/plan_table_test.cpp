@@ -45,6 +45,15 @@ predicted | step 5.95 s | 10.8 samples/s | bubble 31% | slowest stage 1.39 x the
 )");
 }
 
+TEST(PlanTable, says_how_many_replicas_share_a_batch) {
+  Plan plan = sample();
+  plan.replicas = 2;
+  plan.microbatches = 8;
+  EXPECT_EQ(plan_table(plan).substr(0, plan_table(plan).find('\n')),
+            "gpt | 4 layers | batch 64 in 2 x 8 microbatches of 4 samples | 2 "
+            "replicas | schedule 1f1b");
+}
+
 TEST(PlanTable, can_do_without_unicode) {
   EXPECT_EQ("\n" + plan_table(sample(), true),
             R"(

@@ -28,6 +28,27 @@ TEST(Microbatches, parts_keep_the_order_and_share_the_memory) {
   EXPECT_EQ(parts[0].inputs.data_ptr(), batch.inputs.data_ptr());
 }
 
+TEST(Microbatches, replicas_share_what_one_device_has_in_the_same_order) {
+  for (const std::int64_t samples : {1, 3, 7, 10, 64}) {
+    for (const int replicas : {1, 2, 3, 5}) {
+      const Sizes all = microbatch_sizes(samples, replicas * 2);
+      Sizes shared;
+      std::int64_t next = 0;
+      for (const ReplicaShare& share : shares_of(samples, replicas, 2)) {
+        EXPECT_EQ(share.first, next);
+        EXPECT_EQ(share.first_microbatch, std::ssize(shared));
+        next += share.count;
+        if (share.count > 0) {
+          const Sizes own = microbatch_sizes(share.count, share.microbatches);
+          shared.insert(shared.end(), own.begin(), own.end());
+        }
+      }
+      EXPECT_EQ(next, samples);  // every sample once
+      EXPECT_EQ(shared, all);
+    }
+  }
+}
+
 TEST(Microbatches, inputs_without_targets_are_refused) {
   EXPECT_THROW(split_batch({torch::arange(3), torch::arange(2)}, 2), Error);
 }
