@@ -227,8 +227,8 @@ std::int64_t Trainer::loss_count(const Batch& part) {
     const std::vector<std::uint64_t> counts =
         gather_.numbers({static_cast<std::uint64_t>(count)});
     count = 0;
-    for (int replica = 0; replica < mesh_.replicas; ++replica) {
-      count += static_cast<std::int64_t>(counts[replica * mesh_.places]);
+    for (std::ptrdiff_t i = 0; i < mesh_.ranks(); i += mesh_.places) {
+      count += static_cast<std::int64_t>(counts[i]);
     }
   }
   return std::max<std::int64_t>(count, 1);
