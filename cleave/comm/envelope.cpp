@@ -1,6 +1,7 @@
 #include "cleave/comm/envelope.h"
 
 #include <torch/types.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -81,6 +82,19 @@ std::int64_t offset_of(const at::Tensor& tensor) {
                                    tensor.element_size());
 }
 
+// Refuses what a machine like this one cannot have sent.
+void check_room(const std::vector<std::int64_t>& sizes, at::ScalarType type) {
+  const double room = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                      static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  auto bytes = static_cast<double>(c10::elementSize(type));
+  for (const std::int64_t size : sizes) {
+    bytes *= static_cast<double>(size);
+  }
+  if (bytes > room) {
+    Reader::refuse();
+  }
+}
+
 at::Tensor read_shape(Reader& reader) {
   const std::int64_t type =
       reader.number(kUndefined, static_cast<int>(at::ScalarType::NumOptions));
@@ -95,6 +109,7 @@ at::Tensor read_shape(Reader& reader) {
     sizes[i] = reader.number(0, kMost);
     strides[i] = reader.number(0, kMost);
   }
+  check_room(sizes, static_cast<at::ScalarType>(type));
   const at::Tensor memory =
       at::empty({offset + c10::multiply_integers(sizes)},
                 at::dtype(static_cast<at::ScalarType>(type)));
