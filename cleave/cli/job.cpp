@@ -18,24 +18,13 @@
 #include "cleave/cli/launched.h"
 #include "cleave/cli/mpi_ranks.h"
 #include "cleave/comm/collectives.h"
+#include "cleave/comm/text_tensor.h"
 #include "cleave/error.h"
 
 namespace cleave {
 namespace {
 
 constexpr Tag kNever{Channel::agreement, /*index=*/101, {}};
-
-at::Tensor bytes_of(const std::string& text) {
-  at::Tensor bytes =
-      at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
-  std::ranges::copy(text, static_cast<char*>(bytes.data_ptr()));
-  return bytes;
-}
-
-std::string text_of(const at::Tensor& bytes) {
-  return {static_cast<const char*>(bytes.const_data_ptr()),
-          static_cast<std::size_t>(bytes.numel())};
-}
 
 // The first one of this machine that others can reach.
 std::string own_address() {
@@ -147,7 +136,7 @@ Job::~Job() {
 std::vector<std::string> Job::all(const std::string& text) {
   std::vector<std::string> texts;
   for (const at::Tensor& bytes :
-       all_gather(*others_, bytes_of(text), Channel::agreement)) {
+       all_gather(*others_, tensor_of(text), Channel::agreement)) {
     texts.push_back(text_of(bytes));
   }
   return texts;
@@ -157,7 +146,7 @@ std::string Job::leaders(const std::string& text) {
   return others_
              ? text_of(
                    broadcast(
-                       *others_, {bytes_of(text)}, Rank{0}, Channel::agreement)
+                       *others_, {tensor_of(text)}, Rank{0}, Channel::agreement)
                        .at(0))
              : text;
 }

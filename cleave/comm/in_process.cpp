@@ -73,7 +73,7 @@ Message InProcessHub::take(Rank from, Rank to, const Tag& tag) {
     return *std::move(message);
   }
   if (failure()) {
-    fail_stopped(to);
+    fail(name_of(to) + " stopped because another rank failed", "");
   }
   fail_late(name_of(to), name_of(from), tag, patience_);
 }

@@ -53,8 +53,4 @@ void fail_late(const std::string& who,
        "See what " + whom + " is doing; give it longer with devices.patience.");
 }
 
-void fail_stopped(Rank rank) {
-  fail(name_of(rank) + " stopped because another rank failed", "");
-}
-
 }  // namespace cleave

@@ -84,7 +84,4 @@ std::string name_of(Rank rank);
                             const Tag& tag,
                             Seconds patience);
 
-// Throws the Error of a rank that is well, but another one is not.
-[[noreturn]] void fail_stopped(Rank rank);
-
 }  // namespace cleave

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cleave/comm/collectives.h"
+#include "cleave/comm/text_tensor.h"
 
 namespace cleave {
 namespace {
@@ -51,23 +52,11 @@ StepResult unpacked(const at::Tensor& tensor) {
   return result;
 }
 
-at::Tensor packed(const std::string& text) {
-  at::Tensor bytes =
-      at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
-  std::ranges::copy(text, static_cast<char*>(bytes.data_ptr()));
-  return bytes;
-}
-
-std::string text_of(const at::Tensor& bytes) {
-  return {static_cast<const char*>(bytes.const_data_ptr()),
-          static_cast<std::size_t>(bytes.numel())};
-}
-
 // A stage's state: which, then a name before every tensor.
 Message packed(StageId stage, const NamedTensors& state) {
   Message message{torch::tensor(stage.value)};
   for (const auto& [name, tensor] : state) {
-    message.push_back(packed(name));
+    message.push_back(tensor_of(name));
     message.push_back(tensor);
   }
   return message;
