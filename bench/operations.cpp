@@ -12,6 +12,7 @@
 #include "cleave/model/cross_entropy.h"
 #include "cleave/model/families.h"
 #include "cleave/model/gelu.h"
+#include "cleave/model/products.h"
 #include "cleave/model/stage.h"
 
 namespace cleave {
@@ -58,6 +59,53 @@ void hand_over_without_waking(benchmark::State& state) {
   }
 }
 BENCHMARK(hand_over_without_waking);
+
+// A linear layer of the benchmark's GPT, with what its products take and make.
+struct Linear {
+  at::Tensor input;
+  at::Tensor weight;
+  at::Tensor gradient;  // of its outputs
+};
+
+std::vector<Linear> linear_layers(at::ScalarType type) {
+  constexpr std::int64_t kTokens = 512;
+  constexpr int kBlocks = 8;
+  std::vector<Linear> layers;
+  const auto add = [&](std::int64_t from, std::int64_t to) {
+    layers.push_back({torch::randn({kTokens, from}).to(type),
+                      torch::randn({to, from}).to(type),
+                      torch::randn({kTokens, to}).to(type)});
+  };
+  for (int block = 0; block < kBlocks; ++block) {
+    add(512, 3 * 512);
+    add(512, 512);
+    add(512, 4 * 512);
+    add(4 * 512, 512);
+  }
+  add(512, 8192);
+  return layers;
+}
+
+// All matrix products that the GPT's linear layers need for a microbatch, and
+// nothing else: what bf16 can gain at most.
+void products(benchmark::State& state) {
+  at::set_num_threads(1);
+  const MemoryScope memory(std::make_shared<DeviceMemory>());
+  const std::vector<Linear> layers =
+      linear_layers(state.range(0) == 0 ? at::kFloat : at::kBFloat16);
+  std::int64_t operations = 0;
+  for (auto _ : state) {
+    for (const auto& [input, weight, gradient] : layers) {
+      benchmark::DoNotOptimize(linear_product(input, weight, {}));
+      benchmark::DoNotOptimize(product(gradient, weight));
+      benchmark::DoNotOptimize(weight_product(gradient, input));
+      operations += 3 * 2 * input.size(0) * weight.numel();
+    }
+  }
+  state.SetItemsProcessed(operations);
+}
+BENCHMARK(products)->ArgName("bf16")->Arg(0)->Arg(1)->Unit(
+    benchmark::kMillisecond);
 
 // A block of the benchmark's GPT, forward and backward, whole or as B and W.
 void transformer_block(benchmark::State& state) {
