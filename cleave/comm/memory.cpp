@@ -125,6 +125,27 @@ void DeviceMemory::free(void* data) {
   }
 }
 
+void DeviceMemory::hand_over(void* data,
+                             const std::shared_ptr<DeviceMemory>& receiver) {
+  BlockHeader* header = static_cast<BlockHeader*>(data) - 1;
+  if (!header->memory || header->memory == receiver) {
+    return;
+  }
+  receiver->claim(header->bytes);
+  header->memory->live_.fetch_sub(static_cast<std::int64_t>(header->bytes));
+  header->memory = receiver;
+}
+
+void take_over(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage() || !current_memory()) {
+    return;
+  }
+  const c10::DataPtr& data = tensor.storage().data_ptr();
+  if (data.get() != nullptr && data.get_deleter() == &DeviceMemory::free) {
+    DeviceMemory::hand_over(data.get(), current_memory());
+  }
+}
+
 MemoryScope::MemoryScope(std::shared_ptr<DeviceMemory> memory)
     : before_(std::exchange(current_memory(), std::move(memory))) {
   install_allocator();

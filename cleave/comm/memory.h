@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -37,6 +39,11 @@ class DeviceMemory {
   // Frees what allocate() gave, on any thread.
   static void free(void* data);
 
+  // Counts what allocate() gave as this device's from now on. Throws Error when
+  // the budget does not allow it. No two threads at the same time.
+  static void hand_over(void* data,
+                        const std::shared_ptr<DeviceMemory>& receiver);
+
  private:
   void claim(std::size_t bytes);
   void* take_block(std::size_t size);
@@ -47,6 +54,10 @@ class DeviceMemory {
   std::atomic<std::int64_t> peak_ = 0;
   BlockPool pool_;
 };
+
+// Counts the tensor's memory as that of this thread's device, where it was
+// another device's: a message belongs to who receives it.
+void take_over(const at::Tensor& tensor);
 
 // While it lives, tensors that this thread allocates are in `memory`, which is
 // shared: its device reads it, and every tensor in it keeps it until the tensor

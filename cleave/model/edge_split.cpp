@@ -110,6 +110,9 @@ void EdgeSplit::find_branches() {
   }
   for (Node* node : nodes_below(graph_.roots)) {
     visit(node, roots.contains(node), walk);
+    if (!walk.leads_to.contains(node) && !walk.found.contains(node)) {
+      for_inputs_.push_back(node);
+    }
   }
   std::vector<int> places(graph_.later.size(), 0);
   for (const auto& [node, below] : walk.found) {
@@ -163,6 +166,9 @@ variable_list EdgeSplit::backward_inputs(const variable_list& seeds) {
     for (uint32_t i = 0; i < branch.node->num_inputs(); ++i) {
       branch.gradients.push_back(found[next++]);
     }
+  }
+  for (Node* node : for_inputs_) {
+    node->release_variables();
   }
   return {found.begin(), found.begin() + std::ssize(graph_.inputs)};
 }

@@ -27,7 +27,7 @@ class EdgeSplit {
   // get their gradients at once: their sums would change.
   explicit EdgeSplit(Graph graph);
 
-  // B: the gradients of the inputs. Keeps the graph for W.
+  // B: the gradients of the inputs. Keeps of the graph what W needs.
   torch::autograd::variable_list backward_inputs(
       const torch::autograd::variable_list& seeds);
 
@@ -52,6 +52,7 @@ class EdgeSplit {
 
   Graph graph_;
   std::vector<Branch> branches_;
+  std::vector<Node*> for_inputs_;  // nodes that only B needs
 };
 
 }  // namespace cleave

@@ -51,8 +51,9 @@ struct EmbeddingImpl : torch::nn::Module {
                 length,
                 " tokens is longer than the context of ",
                 position.size(0));
-    const at::Tensor embedded = torch::embedding(weight, tokens);
-    return embedded + position.slice(0, 0, length).to(embedded.scalar_type());
+    // Both as rows of tables, whose gradients can wait for W.
+    return torch::embedding(weight, tokens) +
+           torch::embedding(position, torch::arange(length));
   }
 
   at::Tensor weight;

@@ -95,10 +95,12 @@ struct SplitLinear : torch::autograd::Function<SplitLinear> {
       of_input = product(rows, weight).view(input.sizes());
     }
     const bool has_bias = saved[3].defined();
+    // Detached: its history would keep what entered the stage.
+    const at::Tensor values = input.detach();
     const variable_list of_weights =
-        now_or_later({saved[2], saved[3]}, [rows, input, has_bias] {
+        now_or_later({saved[2], saved[3]}, [rows, values, has_bias] {
           Values result{
-              weight_product(rows, input.reshape({-1, input.size(-1)}))};
+              weight_product(rows, values.reshape({-1, values.size(-1)}))};
           if (has_bias) {
             result.push_back(rows.scalar_type() == at::kBFloat16
                                  ? sum_of_rows(rows)
@@ -244,11 +246,12 @@ struct SplitConvolution : torch::autograd::Function<SplitConvolution> {
           gradient, input, weight, bias_sizes, sliding, {true, false, false}));
     }
     const variable_list of_weights = now_or_later(
-        {saved[2], saved[3]}, [gradient, input, weight, bias_sizes, sliding] {
+        {saved[2], saved[3]},
+        [gradient, values = input.detach(), weight, bias_sizes, sliding] {
           const bool has_bias = !bias_sizes.empty();
           const auto [none, of_weight, of_bias] =
               convolution_backward(gradient,
-                                   input,
+                                   values,
                                    weight,
                                    bias_sizes,
                                    sliding,

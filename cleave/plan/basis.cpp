@@ -26,9 +26,13 @@ Profile rescaled(const Profile& profile, std::int64_t batch, int microbatches) {
     layer.forward = mean / profiled * layer.forward;
     layer.backward = mean / profiled * layer.backward;
     layer.weight = mean / profiled * layer.weight;
-    layer.activations = grown(layer.activations);
-    layer.kept_for_weights = grown(layer.kept_for_weights);
-    layer.crossing = grown(layer.crossing);
+    for (const auto bytes : {&LayerCost::activations,
+                             &LayerCost::let_go,
+                             &LayerCost::kept_for_weights,
+                             &LayerCost::crossing}) {
+      layer.*bytes = grown(layer.*bytes);
+    }
+    layer.working = std::max(layer.working, grown(layer.working));
   }
   return result;
 }
@@ -60,18 +64,16 @@ Bytes parameter_memory(Bytes parameters, const PlanRequest& request) {
   return 2 * parameters + states + sums;
 }
 
-Bytes working_of(const LayerCost& layer) {
-  return std::max(layer.activations + layer.crossing, layer.parameters);
-}
-
 StagePlan stage_of(const PlanBasis& basis,
                    const DeviceSpec& device,
                    int first,
                    int end) {
   StagePlan result{.device = device.name, .memory = device.memory};
-  Bytes working;
   Bytes copies;
   const std::vector<LayerCost>& layers = basis.profile.layers;
+  if (first > 0) {  // it keeps what it was given
+    result.activations = layers[first - 1].crossing + layers[first].let_go;
+  }
   for (int i = first; i < end; ++i) {
     const LayerCost& layer = layers[i];
     result.layers.push_back(layer.name);
@@ -83,18 +85,28 @@ StagePlan stage_of(const PlanBasis& basis,
     copies += layer.copies;
     result.activations += layer.activations;
     result.kept_for_weights += layer.kept_for_weights;
-    working = std::max(working, working_of(layer));
+    result.growth +=
+        std::max(Bytes{}, layer.kept_for_weights - layer.activations);
+    result.first_growth +=
+        std::max(Bytes{}, layer.parameters - layer.activations);
+    result.working = std::max(result.working, layer.working);
   }
   for (Seconds* time :
        {&result.forward, &result.backward, &result.weight, &result.update}) {
     *time = whole_picoseconds(*time);
   }
+  result.fixed = parameter_memory(result.parameters, basis.request) + copies;
+  // To and from both sides a message may wait to be taken.
+  if (first > 0) {
+    result.fixed += layers[first - 1].crossing;
+    result.working += layers[first - 1].crossing;
+  }
   if (end < std::ssize(layers)) {
+    result.fixed += layers[end - 1].crossing;
+    result.working += layers[end - 1].crossing;
     result.message =
         whole_picoseconds(message_time(layers[end - 1], basis.request));
   }
-  result.fixed =
-      parameter_memory(result.parameters, basis.request) + copies + working;
   return result;
 }
 
@@ -111,12 +123,14 @@ void predict(Plan& plan, const Schedule& schedule) {
       plan.step.value > 0 ? std::max(0.0, 1 - busy / (ranks * plan.step)) : 0;
   std::vector<StageBytes> kept;
   for (const StagePlan& stage : plan.stages) {
-    kept.push_back({stage.activations, stage.kept_for_weights});
+    kept.push_back(memory_of(stage));
   }
   std::vector<Bytes> peaks = peak_bytes(schedule, kept);
   const std::vector<Rank> ranks_of = placement_of(plan);
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
-    peaks[ranks_of[i].value] += plan.stages[i].fixed;
+    // peak_bytes() counts the gradients when they are there.
+    peaks[ranks_of[i].value] +=
+        plan.stages[i].fixed - plan.stages[i].parameters;
   }
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
     plan.stages[i].peak = peaks[ranks_of[i].value];

@@ -18,11 +18,6 @@ struct PlanBasis {
 // How long a message behind this layer takes.
 Seconds message_time(const LayerCost& layer, const PlanRequest& request);
 
-// What a layer needs while it computes: backward, the gradients it makes (about
-// as much as it kept) and the one it was given (as much as crosses behind it);
-// weights, a gradient that is about to be added.
-Bytes working_of(const LayerCost& layer);
-
 // What parameters of this size need all the time, beside copies in another
 // precision.
 Bytes parameter_memory(Bytes parameters, const PlanRequest& request);

@@ -234,26 +234,4 @@ Bytes stage_memory(const CutProblem& problem, int stage, int first, int end) {
   return sum + working;
 }
 
-Bytes smallest_budget(const CutProblem& problem) {
-  assert(problem.devices.size() <= problem.layers.size());
-  const int layers = static_cast<int>(problem.layers.size());
-  const int stages = static_cast<int>(problem.devices.size());
-  return {
-      minimax(layers, stages, [&](int stage, int end, const auto& previous) {
-        std::int64_t best = kNever;
-        Bytes sum;
-        Bytes working;
-        for (int first = end - 1; first >= stage; --first) {
-          sum += kept(problem.layers[first], problem.devices[stage]);
-          working = std::max(working, problem.layers[first].working);
-          const std::int64_t bytes = (sum + working).value;
-          if (bytes >= best) {
-            break;
-          }
-          best = std::min(best, std::max(previous[first], bytes));
-        }
-        return best;
-      })};
-}
-
 }  // namespace cleave

@@ -45,9 +45,4 @@ std::optional<std::vector<int>> best_cut(const CutProblem& problem);
 // the working memory of the layer that has most.
 Bytes stage_memory(const CutProblem& problem, int stage, int first, int end);
 
-// The least budget with which some cut fits if every device has it; what the
-// problem says about memory and speed plays no part.
-// REQUIRES: no more devices than layers.
-Bytes smallest_budget(const CutProblem& problem);
-
 }  // namespace cleave

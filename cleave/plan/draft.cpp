@@ -54,9 +54,8 @@ Draft::Draft(const Profile& profile,
 
 // Counted as memory: a parameter, its gradient and its optimizer states; what
 // the microbatches in flight keep; and what a layer needs while it computes.
-// Not counted: the input data and what libtorch needs for itself. Where devices
-// have several stages, each is cut as if it were alone, and fitting_plan() adds
-// them up.
+// Not counted: the input data and what libtorch needs for itself. What a stage
+// is given, and further stages of its device, are left to fitting_plan().
 CutProblem Draft::cut_problem() const {
   CutProblem problem;
   for (const LayerCost& layer : basis_.profile.layers) {
@@ -65,7 +64,7 @@ CutProblem Draft::cut_problem() const {
          .fixed =
              parameter_memory(layer.parameters, basis_.request) + layer.copies,
          .activations = layer.activations,
-         .working = working_of(layer)});
+         .working = layer.working});
     // Both neighbours handle a message forward and one backward.
     problem.cuts.push_back(2 * message_time(layer, basis_.request));
   }
@@ -120,9 +119,6 @@ Draft Draft::with_budget(Bytes budget) const {
 }
 
 Bytes Draft::smallest_budget() const {
-  if (!shares_devices()) {
-    return cleave::smallest_budget(problem_);
-  }
   constexpr int kRounds = 10;
   Bytes enough;
   const std::optional<Plan> free = with_budget({}).best_plan(false);

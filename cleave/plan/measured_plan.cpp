@@ -85,7 +85,9 @@ Profile between(const Profile& small, const Profile& large, double samples) {
                             (1 - share) * (cost.*time) + share * (other.*time));
     }
     for (const auto bytes : {&LayerCost::activations,
+                             &LayerCost::let_go,
                              &LayerCost::kept_for_weights,
+                             &LayerCost::working,
                              &LayerCost::crossing}) {
       const double value =
           (1 - share) * static_cast<double>((cost.*bytes).value) +

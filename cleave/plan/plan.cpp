@@ -89,8 +89,10 @@ void check_profile(const Profile& profile) {
     if (!is_time(layer.forward) || !is_time(layer.backward) ||
         !is_time(layer.weight) || !is_time(layer.update) ||
         std::min({layer.parameters,
-                  layer.activations,
+                  layer.activations + layer.let_go,
+                  layer.let_go,
                   layer.kept_for_weights,
+                  layer.working,
                   layer.crossing}) < Bytes{0}) {
       fail("layer '" + layer.name +
                "' of the profile has a cost below zero, "

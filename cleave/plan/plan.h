@@ -65,11 +65,17 @@ struct StagePlan {
   Seconds message;  // predicted: to the next stage; zero for the last
   Bytes parameters;
   // Predicted: what is there all the time (parameters, their copies in another
-  // precision, gradients, states, and working memory); what one microbatch
-  // keeps from F to B, and from B to W.
+  // precision, gradients and states); what one microbatch keeps from F to B,
+  // with what it was given, and from B to W; how far that grows while a B that
+  // leaves a W turns the one into the other, layer by layer, and while the
+  // first B without a W turns it into gradients; and what an action needs
+  // beside.
   Bytes fixed;
   Bytes activations;
   Bytes kept_for_weights;
+  Bytes growth;
+  Bytes first_growth;
+  Bytes working;
   Bytes memory;  // the device's budget; zero: without limit
   Bytes peak;    // predicted, of the device: with all its stages
 

@@ -20,6 +20,9 @@ Json to_json(const StagePlan& stage) {
           {"fixed_bytes", stage.fixed.value},
           {"activation_bytes", stage.activations.value},
           {"kept_for_weights_bytes", stage.kept_for_weights.value},
+          {"growth_bytes", stage.growth.value},
+          {"first_growth_bytes", stage.first_growth.value},
+          {"working_bytes", stage.working.value},
           {"memory_bytes", stage.memory.value},
           {"peak_bytes", stage.peak.value}};
 }
@@ -36,6 +39,9 @@ StagePlan read_stage(const JsonFields& fields) {
           .fixed = fields.bytes("fixed_bytes", Bytes{}),
           .activations = fields.bytes("activation_bytes", Bytes{}),
           .kept_for_weights = fields.bytes("kept_for_weights_bytes", Bytes{}),
+          .growth = fields.bytes("growth_bytes", Bytes{}),
+          .first_growth = fields.bytes("first_growth_bytes", Bytes{}),
+          .working = fields.bytes("working_bytes", Bytes{}),
           .memory = fields.bytes("memory_bytes", Bytes{}),
           .peak = fields.bytes("peak_bytes", Bytes{})};
 }
@@ -64,6 +70,9 @@ const JsonKeys& stage_keys() {
                              "fixed_bytes",
                              "activation_bytes",
                              "kept_for_weights_bytes",
+                             "growth_bytes",
+                             "first_growth_bytes",
+                             "working_bytes",
                              "memory_bytes",
                              "peak_bytes"};
   return keys;

@@ -55,6 +55,15 @@ ScheduleCosts costs_of(const Plan& plan) {
   return costs;
 }
 
+StageBytes memory_of(const StagePlan& stage) {
+  return {.kept = stage.activations,
+          .kept_for_weights = stage.kept_for_weights,
+          .growth = stage.growth,
+          .first_growth = stage.first_growth,
+          .working = stage.working,
+          .gradients = stage.parameters};
+}
+
 SearchProblem search_problem_of(const Plan& plan, int microbatches) {
   SearchProblem problem{.placement = placement_of(plan),
                         .microbatches = microbatches,
@@ -63,7 +72,7 @@ SearchProblem search_problem_of(const Plan& plan, int microbatches) {
                         .limits = std::vector<Bytes>(rank_count(plan))};
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
     const StagePlan& stage = plan.stages[i];
-    problem.memory.push_back({stage.activations, stage.kept_for_weights});
+    problem.memory.push_back(memory_of(stage));
     Bytes& limit = problem.limits[problem.placement[i].value];
     if (stage.memory.value > 0) {
       limit = limit.value == 0 ? stage.memory : limit;

@@ -17,6 +17,9 @@ int rank_count(const Plan& plan);
 // hand may have none; its stages are then taken to be even.
 ScheduleCosts costs_of(const Plan& plan);
 
+// What the plan says about a stage's memory.
+StageBytes memory_of(const StagePlan& stage);
+
 // What a schedule for the plan is searched by.
 SearchProblem search_problem_of(const Plan& plan, int microbatches);
 

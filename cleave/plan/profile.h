@@ -17,9 +17,14 @@ struct LayerCost {
   Seconds weight;    // gradients of the weights, where they can wait
   Seconds update;    // the optimizer, once per step
   Bytes parameters;
-  Bytes copies;            // of parameters, in the precision it computes in
-  Bytes activations;       // what stays in memory between forward and backward
+  Bytes copies;  // of parameters, in the precision it computes in
+  // What stays in memory from forward to backward because of this layer, when
+  // it follows the layer before it on the same device; of that layer's results,
+  // those which nobody needs any more are let go of.
+  Bytes activations;
+  Bytes let_go;
   Bytes kept_for_weights;  // what stays between backward and weights
+  Bytes working;           // needed beside that while it computes, at most
   Bytes crossing;  // all values that cross a cut right behind this layer
 
   bool operator==(const LayerCost&) const = default;

@@ -16,7 +16,9 @@ Json to_json(const LayerCost& layer) {
           {"parameter_bytes", layer.parameters.value},
           {"copy_bytes", layer.copies.value},
           {"activation_bytes", layer.activations.value},
+          {"let_go_bytes", layer.let_go.value},
           {"kept_for_weights_bytes", layer.kept_for_weights.value},
+          {"working_bytes", layer.working.value},
           {"crossing_bytes", layer.crossing.value}};
 }
 
@@ -29,7 +31,9 @@ LayerCost read_layer(const JsonFields& fields) {
           .parameters = fields.bytes("parameter_bytes"),
           .copies = fields.bytes("copy_bytes", Bytes{}),
           .activations = fields.bytes("activation_bytes"),
+          .let_go = fields.bytes("let_go_bytes", Bytes{}),
           .kept_for_weights = fields.bytes("kept_for_weights_bytes", Bytes{}),
+          .working = fields.bytes("working_bytes", Bytes{}),
           .crossing = fields.bytes("crossing_bytes")};
 }
 
@@ -69,7 +73,9 @@ Profile parse_profile(const std::string& json, const std::string& source) {
                                                  "parameter_bytes",
                                                  "copy_bytes",
                                                  "activation_bytes",
+                                                 "let_go_bytes",
                                                  "kept_for_weights_bytes",
+                                                 "working_bytes",
                                                  "crossing_bytes"})) {
     profile.layers.push_back(read_layer(layer));
   }

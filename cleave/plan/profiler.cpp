@@ -1,5 +1,6 @@
 #include "cleave/plan/profiler.h"
 
+#include <torch/autograd.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -50,7 +51,48 @@ struct Timing {
   Seconds weight;
   Seconds update;
   Bytes kept_for_weights;
+  Bytes working;
 };
+
+// A value that leaves a layer.
+struct Output {
+  at::Tensor value;  // a copy, in no device's memory
+  int input = -1;    // which one it is, passed on
+  Bytes loose;       // a new one: what is free again when nobody else keeps it
+};
+
+// What a layer's forward leaves in memory.
+struct Footprint {
+  std::vector<Output> outputs;
+  std::vector<bool> keeps;  // by input: for its backward
+  Bytes made;  // its new outputs, and what else it keeps for backward
+};
+
+// Makes a value look as if a layer before had made it: its memory is held by
+// those who read it, and by nothing else.
+struct Given : torch::autograd::Function<Given> {
+  static at::Tensor forward(torch::autograd::AutogradContext* /*context*/,
+                            const at::Tensor& /*history*/,
+                            const at::Tensor& value) {
+    return value.detach();
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* /*context*/,
+      const torch::autograd::variable_list& /*gradients*/) {
+    return {at::Tensor(), at::Tensor()};
+  }
+};
+
+// In the memory of the thread's device, if it has one.
+Values copies_of(const Values& values) {
+  Values copies;
+  for (const at::Tensor& value : values) {
+    at::Tensor copy = value.detach().clone();
+    copy.set_requires_grad(value.requires_grad());
+    copies.push_back(copy);
+  }
+  return copies;
+}
 
 Seconds since(Clock::time_point start) {
   return {std::chrono::duration<double>(Clock::now() - start).count()};
@@ -105,45 +147,67 @@ class Trial {
     return text.str();
   }
 
-  // Its results, and how much stays in memory for backward.
-  std::pair<Values, Bytes> forward(const Values& inputs) {
+  Footprint forward(const Values& inputs) {
+    const at::Tensor history = at::empty({}).requires_grad_();
+    Values given = copies_of(inputs);
+    for (at::Tensor& value : given) {
+      if (value.requires_grad()) {
+        value = Given::apply(history, value.detach());
+      }
+    }
     const Bytes before = memory_->live();
-    const Values outputs =
-        stage_.network().forward(inputs, Moment{0, 1, {layer_}});
-    return {outputs, memory_->live() - before};
+    Values outputs = stage_.network().forward(given, Moment{0, 1, {layer_}});
+    Footprint found{.made = memory_->live() - before};
+    std::vector<torch::autograd::Edge> graph;
+    for (const at::Tensor& output : outputs) {
+      graph.push_back(torch::autograd::impl::gradient_edge(output));
+      const auto same = std::ranges::find_if(
+          given, [&](const auto& input) { return input.is_alias_of(output); });
+      found.outputs.push_back(
+          {.value = copy_outside(output),
+           .input = same == given.end()
+                        ? -1
+                        : static_cast<int>(same - given.begin())});
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      found.outputs[i].loose = freed_by_dropping(outputs[i]);
+    }
+    for (at::Tensor& value : given) {
+      found.keeps.push_back(freed_by_dropping(value) == Bytes{});
+    }
+    return found;
   }
 
   Timing run(const Values& inputs,
              const Batch& batch,
              const Loss& loss,
              CacheFiller& others) {
-    constexpr Microbatch kOnly{0};
     Timing timing;
     stage_.begin(/*split=*/true);
+    Values values = copies_of(inputs);
     others.fill();
+    memory_->reset_peak();
     const Clock::time_point start = Clock::now();
-    const Values outputs = stage_.forward(
+    values = stage_.forward(
         kOnly,
-        inputs,
+        values,
         Moment{0, 1, {layer_}},
         is_last_ ? std::optional(Goal{&loss, batch.targets}) : std::nullopt);
     timing.forward = since(start);
-    Values seeds;
-    for (const at::Tensor& output : outputs) {
-      seeds.push_back(output.requires_grad() ? at::ones_like(output)
-                                             : at::Tensor());
+    timing.working = memory_->peak() - memory_->live();
+    const Bytes kept = memory_->live();
+    for (at::Tensor& value : values) {
+      value = value.requires_grad() ? at::ones_like(value) : at::Tensor();
     }
     others.fill();
     const Clock::time_point turn = Clock::now();
-    const Values gradients = stage_.backward(kOnly, seeds);
+    values = stage_.backward(kOnly, values);
     timing.backward = since(turn);
-    const Bytes open = memory_->live();
+    timing.working = std::max(timing.working, memory_->peak() - kept);
+    values.clear();
+    weights(timing, others);
     others.fill();
-    const Clock::time_point rest = Clock::now();
-    stage_.weights(kOnly);
-    timing.weight = since(rest);
-    others.fill();
-    finish(timing, open);
+    update(timing);
     return timing;
   }
 
@@ -161,27 +225,38 @@ class Trial {
   }
 
  private:
-  // Times the update, and finds what W let go of: what was live before it and
-  // is not after, besides the gradients it made.
-  void finish(Timing& timing, Bytes before_weights) {
-    Bytes gradients;
-    for (const at::Tensor& parameter : parameters_) {
-      if (parameter.grad().defined()) {
-        gradients +=
-            Bytes{static_cast<std::int64_t>(parameter.grad().nbytes())};
-      }
-    }
-    const Bytes let_go = before_weights + gradients - memory_->live();
-    timing.kept_for_weights = std::max(let_go, Bytes{0});
+  static constexpr Microbatch kOnly{0};
+
+  static at::Tensor copy_outside(const at::Tensor& value) {
+    const MemoryScope outside(nullptr);
+    return copies_of({value}).front();
+  }
+
+  Bytes freed_by_dropping(at::Tensor& value) const {
+    const Bytes before = memory_->live();
+    value = at::Tensor();
+    return before - memory_->live();
+  }
+
+  // From the second run on, gradients add up, as those of most microbatches do.
+  void weights(Timing& timing, CacheFiller& others) {
+    const Bytes open = memory_->live();
+    others.fill();
+    memory_->reset_peak();
+    const Clock::time_point start = Clock::now();
+    stage_.weights(kOnly);
+    timing.weight = since(start);
+    timing.working = std::max(timing.working, memory_->peak() - open);
+    timing.kept_for_weights = std::max(open - memory_->live(), Bytes{0});
+  }
+
+  void update(Timing& timing) {
     const Clock::time_point start = Clock::now();
     if (update_) {
       update_();
       stage_.network().renew_copies();
     }
     timing.update = since(start);
-    for (at::Tensor& parameter : parameters_) {
-      parameter.mutable_grad() = at::Tensor();
-    }
   }
 
   Stage stage_;
@@ -209,18 +284,8 @@ Timing measure(Trial& trial,
           median_of(timings, &Timing::backward),
           median_of(timings, &Timing::weight),
           median_of(timings, &Timing::update),
-          timings.back().kept_for_weights};
-}
-
-// What crossed the cut, as the next layer's stage would take it.
-Values as_leaves(const Values& values) {
-  Values leaves;
-  for (const at::Tensor& value : values) {
-    at::Tensor leaf = value.detach();
-    leaf.set_requires_grad(value.requires_grad());
-    leaves.push_back(leaf);
-  }
-  return leaves;
+          timings.back().kept_for_weights,
+          timings.back().working};
 }
 
 Bytes bytes_of(const Values& values) {
@@ -238,6 +303,27 @@ struct Kind {
   std::vector<int> layers;
 };
 
+// What is free again behind a layer: inputs that nobody keeps and that go no
+// further. `loose`: of every value, what no layer keeps so far; before the
+// layer, and then behind it.
+Bytes let_go_of(const Footprint& found, std::vector<Bytes>& loose) {
+  for (size_t i = 0; i < loose.size(); ++i) {
+    loose[i] = found.keeps[i] ? Bytes{} : loose[i];
+  }
+  std::vector<Bytes> behind;
+  for (const Output& output : found.outputs) {
+    behind.push_back(output.input < 0
+                         ? output.loose
+                         : std::exchange(loose[output.input], Bytes{}));
+  }
+  Bytes let_go;
+  for (const Bytes bytes : loose) {
+    let_go += bytes;
+  }
+  loose = std::move(behind);
+  return let_go;
+}
+
 // Runs the model once, layer by layer: all sizes, and what kinds there are.
 std::map<std::string, Kind> measure_sizes(
     const Model& model,
@@ -248,6 +334,7 @@ std::map<std::string, Kind> measure_sizes(
   const std::vector<std::string> names = model.layer_names();
   std::map<std::string, Kind> kinds;
   Values values{batch.inputs};
+  std::vector<Bytes> loose(1);  // of every value: what no layer keeps so far
   for (int layer = 0; layer < model.size(); ++layer) {
     Trial trial(model, layer, options, memory);
     Kind& kind = kinds[trial.kind(values)];
@@ -256,15 +343,20 @@ std::map<std::string, Kind> measure_sizes(
       kind.inputs = values;
     }
     kind.layers.push_back(layer);
-    const auto [outputs, activations] = trial.forward(values);
+    const Footprint found = trial.forward(values);
+    const Bytes let_go = let_go_of(found, loose);
+    values.clear();
+    for (const Output& output : found.outputs) {
+      values.push_back(output.value);
+    }
     result.layers.push_back({
         .name = names[layer],
         .parameters = trial.parameter_bytes(),
         .copies = trial.copied_bytes(),
-        .activations = activations,
-        .crossing = layer + 1 < model.size() ? bytes_of(outputs) : Bytes{},
+        .activations = found.made - let_go,
+        .let_go = let_go,
+        .crossing = layer + 1 < model.size() ? bytes_of(values) : Bytes{},
     });
-    values = as_leaves(outputs);
   }
   return kinds;
 }
@@ -300,6 +392,7 @@ void measure_layers(const Model& model,
       cost.weight = timing.weight;
       cost.update = timing.update;
       cost.kept_for_weights = timing.kept_for_weights;
+      cost.working = timing.working;
     }
   }
   result.measured = static_cast<int>(kinds.size());

@@ -97,6 +97,12 @@ double ListScheduler::ready_backward(int stage) const {
          (crosses ? problem_.costs.backward_message[stage].value : 0);
 }
 
+// Of one microbatch, at any time.
+std::int64_t ListScheduler::most_kept(int stage) const {
+  const StageBytes& bytes = problem_.memory[stage];
+  return (bytes.kept + (judge_.splits(stage) ? bytes.growth : Bytes{})).value;
+}
+
 // Whether the rank can keep another forward of the stage, and then still all
 // that its oldest microbatch has yet to keep: that one can always go on.
 bool ListScheduler::has_room(int stage) const {
@@ -106,14 +112,16 @@ bool ListScheduler::has_room(int stage) const {
     return true;
   }
   const int oldest = backwards_[stages_of_[rank].front()];
-  std::int64_t needed = held_[rank] + problem_.memory[stage].kept.value;
+  std::int64_t needed = held_[rank] + most_kept(stage);
+  std::int64_t working = 0;
   for (const int other : stages_of_[rank]) {
     const bool counted = other == stage && forwards_[stage] == oldest;
     if (forwards_[other] <= oldest && !counted) {
-      needed += problem_.memory[other].kept.value;
+      needed += most_kept(other);
     }
+    working = std::max(working, problem_.memory[other].working.value);
   }
-  return needed <= limit;
+  return needed + working <= limit;
 }
 
 bool ListScheduler::is_better(const Choice& a,

@@ -54,6 +54,7 @@ class ListScheduler {
   void reset(const ListRule& rule);
   double ready_forward(int stage) const;
   double ready_backward(int stage) const;
+  std::int64_t most_kept(int stage) const;
   bool has_room(int stage) const;
   bool is_better(const Choice& a, const Choice& b, int rank) const;
   Choice choose(int rank) const;

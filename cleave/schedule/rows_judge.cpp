@@ -37,12 +37,14 @@ RowsJudge::RowsJudge(const SearchProblem& problem, std::vector<char> splits)
   // In the order of the numbers: by op, stage and microbatch.
   for (const Op op : {Op::forward, Op::backward, Op::weight}) {
     for (int stage = 0; stage < stages_; ++stage) {
-      const auto& [kept, for_weights] = problem.memory[stage];
-      const Bytes later = splits_[stage] != 0 ? for_weights : Bytes{};
-      const Bytes change = op == Op::forward    ? kept
-                           : op == Op::backward ? later - kept
-                                                : Bytes{} - later;
-      change_.insert(change_.end(), problem.microbatches, change.value);
+      const StageBytes& bytes = problem.memory[stage];
+      const bool split = splits_[stage] != 0;
+      change_.insert(change_.end(),
+                     problem.microbatches,
+                     change_by(op, bytes, split).value);
+      needed_.insert(needed_.end(),
+                     problem.microbatches,
+                     needed_for(op, bytes, split).value);
     }
   }
 }
@@ -51,6 +53,7 @@ std::int64_t RowsJudge::peak(const NumberedRow& row) const {
   std::int64_t now = 0;
   std::int64_t most = 0;
   for (const int number : row) {
+    most = std::max(most, now + needed_[number]);
     now += change_[number];
     most = std::max(most, now);
   }

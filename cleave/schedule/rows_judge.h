@@ -66,9 +66,12 @@ class RowsJudge {
   int stages_;
   int ranks_ = 0;
   PeriodTimer timer_;
-  double least_;                      // period
-  std::vector<char> splits_;          // by stage
-  std::vector<std::int64_t> change_;  // by number: of the bytes kept
+  double least_;              // period
+  std::vector<char> splits_;  // by stage
+  // By number, in bytes: by how much what is kept changes, and what is needed
+  // meanwhile above what was kept.
+  std::vector<std::int64_t> change_;
+  std::vector<std::int64_t> needed_;
   std::int64_t effort_ = 0;
   std::int64_t effort_per_trial_ = 0;
 };

@@ -295,9 +295,10 @@ Schedule Search::to_schedule(const NumberedRows& rows) {
 std::vector<char> split_stages(const SearchProblem& problem, bool thrifty) {
   std::vector<char> splits;
   for (std::size_t stage = 0; stage < problem.memory.size(); ++stage) {
-    const auto& [kept, for_weights] = problem.memory[stage];
+    const StageBytes& bytes = problem.memory[stage];
     const bool useful = problem.costs.stages[stage].weight > Seconds{};
-    splits.push_back(useful && !(thrifty && for_weights > kept) ? 1 : 0);
+    const bool costly = bytes.kept_for_weights > bytes.kept;
+    splits.push_back(useful && !(thrifty && costly) ? 1 : 0);
   }
   return splits;
 }

@@ -360,6 +360,20 @@ std::vector<int> peak_in_flight(const Schedule& schedule) {
   return peak;
 }
 
+Bytes change_by(Op op, const StageBytes& bytes, bool split) {
+  const Bytes later = split ? bytes.kept_for_weights : Bytes{};
+  return op == Op::forward    ? bytes.kept
+         : op == Op::backward ? later - bytes.kept
+                              : Bytes{} - later;
+}
+
+Bytes needed_for(Op op, const StageBytes& bytes, bool split) {
+  const Bytes more = op == Op::forward             ? bytes.kept
+                     : op == Op::backward && split ? bytes.growth
+                                                   : Bytes{};
+  return more + bytes.working;
+}
+
 std::vector<Bytes> peak_bytes(const Schedule& schedule,
                               const std::vector<StageBytes>& stages) {
   const Order order(schedule);
@@ -367,15 +381,23 @@ std::vector<Bytes> peak_bytes(const Schedule& schedule,
   for (const Row& row : schedule.rows) {
     Bytes now;
     Bytes& peak = peaks.emplace_back();
+    std::set<StageId> has_gradients;
     for (const auto& [op, microbatch, stage] : row) {
-      const auto& [kept, kept_for_weights] = stages.at(stage.value);
-      if (op == Op::forward) {
-        now += kept;
-      } else if (op == Op::backward) {
-        const bool split = order.is_split(stage, microbatch);
-        now = now - kept + (split ? kept_for_weights : Bytes{});
-      } else if (op == Op::weight) {
-        now = now - kept_for_weights;
+      if (!is_compute(op)) {
+        continue;
+      }
+      const StageBytes& bytes = stages.at(stage.value);
+      const bool split = order.is_split(stage, microbatch);
+      const bool first = op != Op::forward && (op == Op::weight || !split) &&
+                         has_gradients.insert(stage).second;
+      if (first && split) {
+        now += bytes.gradients;
+      }
+      const Bytes turning = first && !split ? bytes.first_growth : Bytes{};
+      peak = std::max(peak, now + turning + needed_for(op, bytes, split));
+      now += change_by(op, bytes, split);
+      if (first && !split) {
+        now += bytes.gradients;
       }
       peak = std::max(peak, now);
     }

@@ -47,9 +47,19 @@ std::vector<int> peak_in_flight(const Schedule& schedule);
 struct StageBytes {
   Bytes kept;              // from F to B
   Bytes kept_for_weights;  // from B to W, where the schedule has W
+  Bytes growth;            // at most, while B turns the first into the second
+  Bytes first_growth;      // or, the first B without a W, into gradients
+  Bytes working;           // beside that, while it does anything
+  Bytes gradients;         // of the weights: from the first one on
 };
 
-// For every rank, the most that it keeps at any place of its row, all its
+// By how much what a rank keeps changes with a compute action of the stage, and
+// what it needs while it does that, above what it kept before. `split`: the
+// microbatch has a W.
+Bytes change_by(Op op, const StageBytes& bytes, bool split);
+Bytes needed_for(Op op, const StageBytes& bytes, bool split);
+
+// For every rank, the most that it needs at any place of its row, all its
 // stages together.
 // REQUIRES: problems(schedule) is empty; one entry of `stages` per stage.
 std::vector<Bytes> peak_bytes(const Schedule& schedule,

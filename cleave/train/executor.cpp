@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "cleave/comm/memory.h"
 #include "cleave/error.h"
 
 namespace cleave {
@@ -139,8 +140,8 @@ void Executor::pass_message(const Action& action) {
   const Key key{stage, m};
   switch (op) {
     case Op::receive_forward:
-      values_[key] = transport_.receive(rank_of(previous.value),
-                                        {Channel::values, stage.value, m});
+      values_[key] =
+          receive(rank_of(previous.value), {Channel::values, stage.value, m});
       break;
     case Op::send_forward:
       transport_.send(rank_of(next.value),
@@ -148,8 +149,8 @@ void Executor::pass_message(const Action& action) {
                       take(values_to_send_, key));
       break;
     case Op::receive_backward:
-      gradients_[key] = transport_.receive(
-          rank_of(next.value), {Channel::gradients, stage.value, m});
+      gradients_[key] =
+          receive(rank_of(next.value), {Channel::gradients, stage.value, m});
       break;
     default:
       transport_.send(rank_of(previous.value),
@@ -157,6 +158,14 @@ void Executor::pass_message(const Action& action) {
                       take(gradients_to_send_, key));
       break;
   }
+}
+
+Values Executor::receive(Rank from, const Tag& tag) {
+  Values values = transport_.receive(from, tag);
+  for (const at::Tensor& value : values) {
+    take_over(value);
+  }
+  return values;
 }
 
 void Executor::compute(const Action& action,

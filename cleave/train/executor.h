@@ -83,6 +83,7 @@ class Executor {
   void begin(const Row& row);
   void act(const Action& action, const Pass& pass, PassResult& result);
   void pass_message(const Action& action);
+  Values receive(Rank from, const Tag& tag);
   void compute(const Action& action, const Pass& pass, PassResult& result);
   void forward(const Key& key, const Pass& pass, PassResult& result);
   void judge(Microbatch microbatch,

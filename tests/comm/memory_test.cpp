@@ -66,6 +66,33 @@ TEST(DeviceMemory, a_tensor_may_outlive_its_device) {
   tensor = at::Tensor();
 }
 
+TEST(DeviceMemory, a_message_belongs_to_who_receives_it) {
+  const auto from = std::make_shared<DeviceMemory>("from");
+  const auto to = std::make_shared<DeviceMemory>("to", Bytes{5000});
+  at::Tensor small;
+  at::Tensor large;
+  {
+    const MemoryScope scope(from);
+    small = torch::empty({1000});
+    large = torch::empty({2000});
+  }
+  take_over(small);  // by nobody
+  EXPECT_EQ(from->live(), Bytes{12000});
+  {
+    const MemoryScope scope(to);
+    take_over(small.view({10, 100}));
+    take_over(small);
+    take_over(at::Tensor());
+    EXPECT_THROW(take_over(large), Error);
+  }
+  EXPECT_EQ(from->live(), Bytes{8000});
+  EXPECT_EQ(to->live(), Bytes{4000});
+  small = at::Tensor();
+  large = at::Tensor();
+  EXPECT_EQ(from->live(), Bytes{});
+  EXPECT_EQ(to->live(), Bytes{});
+}
+
 TEST(DeviceMemory, memory_stays_aligned_as_libtorch_expects) {
   const auto memory = std::make_shared<DeviceMemory>();
   const MemoryScope scope(memory);

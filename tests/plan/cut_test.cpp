@@ -73,18 +73,6 @@ class BruteForce {
     return best;
   }
 
-  std::int64_t smallest_budget() const {
-    std::int64_t smallest = kNone;
-    for_each_cut([&](const std::vector<int>& first) {
-      std::int64_t largest = 0;
-      for (std::size_t stage = 0; stage < first.size(); ++stage) {
-        largest = std::max(largest, stage_bytes(first, stage));
-      }
-      smallest = std::min(smallest, largest);
-    });
-    return smallest;
-  }
-
   // Microseconds: what the times below are whole numbers of.
   static std::int64_t units(Seconds time) {
     return std::llround(time.value * 1e6);
@@ -211,24 +199,6 @@ TEST(Cut, equals_brute_force_on_random_chains) {
   EXPECT_LT(without_a_fit, 5000);
 }
 
-TEST(Cut, smallest_budget_equals_brute_force_and_is_tight) {
-  RandomProblems problems;
-  for (int i = 0; i < 2000; ++i) {
-    CutProblem problem = problems.next();
-    const Bytes smallest = smallest_budget(problem);
-    ASSERT_EQ(smallest.value, BruteForce(problem).smallest_budget())
-        << "problem " << i;
-    for (CutDevice& device : problem.devices) {
-      device.memory = smallest;
-    }
-    EXPECT_TRUE(smallest.value == 0 || best_cut(problem)) << "problem " << i;
-    for (CutDevice& device : problem.devices) {
-      device.memory = smallest - Bytes{1};
-    }
-    EXPECT_TRUE(smallest.value <= 1 || !best_cut(problem)) << "problem " << i;
-  }
-}
-
 TEST(Cut, finds_the_least_bottleneck_of_a_chain_known_by_hand) {
   // 1 2 3 4 5 | 6 7 | 8 9: the classic; its slowest stage takes 17.
   EXPECT_EQ(best_cut(chain({1, 2, 3, 4, 5, 6, 7, 8, 9}, 3)),
@@ -286,7 +256,6 @@ TEST(Cut, memory_can_force_a_slower_cut) {
   EXPECT_EQ(best_cut(problem), (std::vector<int>{0, 1}));
   problem.devices[1].memory = {34};  // the other three need 35
   EXPECT_EQ(best_cut(problem), std::nullopt);
-  EXPECT_EQ(smallest_budget(problem), Bytes{35});
 }
 
 TEST(Cut, a_thousand_layers_over_64_stages_take_milliseconds) {
@@ -305,13 +274,11 @@ TEST(Cut, a_thousand_layers_over_64_stages_take_milliseconds) {
   }
   const auto start = std::chrono::steady_clock::now();
   const auto cut = best_cut(problem);
-  const Bytes budget = smallest_budget(problem);
   const std::chrono::duration<double> taken =
       std::chrono::steady_clock::now() - start;
   RecordProperty("seconds", std::to_string(taken.count()));
-  std::printf("cut and smallest budget: %.1f ms\n", taken.count() * 1e3);
+  std::printf("cut: %.1f ms\n", taken.count() * 1e3);
   ASSERT_TRUE(cut);
-  EXPECT_GT(budget, Bytes{16 << 20});
   EXPECT_LT(taken.count(), 10);
 }
 

@@ -37,6 +37,9 @@ constexpr const char* kText = R"({
       "fixed_bytes": 6430720,
       "activation_bytes": 1000,
       "kept_for_weights_bytes": 500,
+      "growth_bytes": 40,
+      "first_growth_bytes": 30,
+      "working_bytes": 300,
       "memory_bytes": 10000000,
       "peak_bytes": 9000000
     },
@@ -54,6 +57,9 @@ constexpr const char* kText = R"({
       "fixed_bytes": 0,
       "activation_bytes": 0,
       "kept_for_weights_bytes": 0,
+      "growth_bytes": 0,
+      "first_growth_bytes": 0,
+      "working_bytes": 0,
       "memory_bytes": 0,
       "peak_bytes": 100000
     }
@@ -81,6 +87,9 @@ Plan sample() {
                       .fixed = {6430720},
                       .activations = {1000},
                       .kept_for_weights = {500},
+                      .growth = {40},
+                      .first_growth = {30},
+                      .working = {300},
                       .memory = {10000000},
                       .peak = {9000000}},
                      {.device = "cpu:1",
@@ -157,6 +166,9 @@ TEST(PlanJson, reading_gives_back_exactly_what_was_written) {
                              .fixed = random.bytes(),
                              .activations = random.bytes(),
                              .kept_for_weights = random.bytes(),
+                             .growth = random.bytes(),
+                             .first_growth = random.bytes(),
+                             .working = random.bytes(),
                              .memory = random.bytes(),
                              .peak = random.bytes()});
     }

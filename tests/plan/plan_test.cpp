@@ -176,8 +176,10 @@ TEST(MakePlan, counts_states_activations_in_flight_and_the_working_set) {
     layer.parameters = {100};
     layer.activations = {20};
     layer.crossing = {7};
+    layer.working = {30};
   }
   profile.layers[1].activations = {50};
+  profile.layers[2].let_go = {3};
   const Plan plan = make_plan(profile,
                               devices(3),
                               {.batch = 8,
@@ -185,11 +187,11 @@ TEST(MakePlan, counts_states_activations_in_flight_and_the_working_set) {
                                .microbatches = 8,
                                .schedule = "1f1b",
                                .state_copies = 1});
-  // 1f1b holds 3, 2 and 1 microbatches; parameters are there three times, and
-  // a fourth time while a gradient is added.
-  EXPECT_EQ(plan.stages[0].peak, Bytes{300 + 3 * 20 + 100});
-  EXPECT_EQ(plan.stages[1].peak, Bytes{300 + 2 * 50 + 100});
-  EXPECT_EQ(plan.stages[2].peak, Bytes{300 + 1 * 20 + 100});
+  // 1f1b holds 3, 2 and 1 microbatches, with what the stage was given; messages
+  // of 7 wait on both sides; parameters are there three times.
+  EXPECT_EQ(plan.stages[0].peak, Bytes{300 + 3 * 20 + 30 + 2 * 7});
+  EXPECT_EQ(plan.stages[1].peak, Bytes{300 + 2 * (7 + 50) + 30 + 4 * 7});
+  EXPECT_EQ(plan.stages[2].peak, Bytes{300 + 1 * (7 + 3 + 20) + 30 + 2 * 7});
   EXPECT_EQ(plan.stages[1].parameters, Bytes{100});
 }
 
@@ -204,13 +206,13 @@ TEST(MakePlan, costs_grow_with_the_samples_of_a_microbatch) {
   EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].forward,
             Seconds{0.002});
   EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].peak,
-            Bytes{20 + 20 + 2});
+            Bytes{2 + 20 + 2 * 2});
   // Microbatches of 2 and 3 samples: the mean time, the largest memory.
   request.batch = 20;
   EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].forward,
             Seconds{0.0025});
   EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].peak,
-            Bytes{30 + 30 + 3});
+            Bytes{3 + 30 + 2 * 3});
 }
 
 TEST(MakePlan, a_budget_can_force_more_stages) {
@@ -307,6 +309,7 @@ Profile heavy_profile() {
   Profile profile = profile_of(std::vector<double>(4, 0.01));
   for (LayerCost& layer : profile.layers) {
     layer.parameters = {25 << 20};
+    layer.working = {25 << 20};
   }
   return profile;
 }

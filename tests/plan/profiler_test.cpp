@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "cleave/comm/memory.h"
 #include "cleave/error.h"
 #include "cleave/model/families.h"
+#include "cleave/model/stage.h"
 #include "cleave/plan/measured_plan.h"
 
 namespace cleave {
@@ -38,6 +40,61 @@ TEST(Profiler, bytes_are_those_of_the_layers) {
   for (const LayerCost& layer : found.layers) {
     EXPECT_GT(layer.forward.value, 0) << layer.name;
   }
+}
+
+// What a stage of these layers keeps of a microbatch, with what it was given.
+Bytes kept_by_stage(const Model& model, int first, int end, Values inputs) {
+  const auto memory = std::make_shared<DeviceMemory>();
+  const MemoryScope scope(memory);
+  Stage stage(model, first, end);
+  const Bytes before = memory->live();
+  for (at::Tensor& input : inputs) {
+    const bool wanted = input.requires_grad();
+    input = input.detach().clone().requires_grad_(wanted);
+  }
+  const Values outputs = stage.forward({0}, inputs, Moment{0, 1, {0}}, {});
+  inputs.clear();
+  return memory->live() - before;
+}
+
+Values values_before(const Model& model, int layer, const at::Tensor& batch) {
+  return layer == 0 ? Values{batch}
+                    : Stage(model, 0, layer)
+                          .forward({0}, {batch}, Moment{0, 1, {0}}, {});
+}
+
+void expect_right_activations(const Model& model, const Batch& batch) {
+  const Profile found =
+      profile(model, batch, {cross_entropy}, {two_devices().front()});
+  for (int first = 0; first + 1 < model.size(); ++first) {
+    const Values inputs = values_before(model, first, batch.inputs);
+    std::int64_t predicted = 0;
+    for (const at::Tensor& input : inputs) {
+      predicted += static_cast<std::int64_t>(input.nbytes());
+    }
+    predicted += found.layers[first].let_go.value;
+    for (int end = first + 1; end < model.size(); ++end) {
+      predicted += found.layers[end - 1].activations.value;
+      const Bytes kept = kept_by_stage(model, first, end, inputs);
+      EXPECT_GE(predicted, kept.value) << first << " to " << end;
+      EXPECT_LE(predicted, kept.value + kept.value / 50)
+          << first << " to " << end;
+    }
+  }
+}
+
+TEST(Profiler, activations_add_up_to_what_a_stage_keeps) {
+  expect_right_activations(wide_mlp(), samples());
+  expect_right_activations(
+      gpt({.width = 32,
+           .depth = 2,
+           .heads = 2,
+           .context = 16,
+           .vocabulary = 64}),
+      {torch::randint(64, {2, 16}), torch::randint(64, {2, 16})});
+  expect_right_activations(
+      resnet({.input = {1, 8, 8}, .outputs = 2, .width = 8, .depth = 2}),
+      {torch::randn({3, 1, 8, 8}), torch::randint(2, {3})});
 }
 
 TEST(Profiler, layers_of_the_same_kind_are_measured_once) {

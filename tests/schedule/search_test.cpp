@@ -182,9 +182,9 @@ class AllRows {
 
  private:
   void extend(int forwards, int backwards, int weights) {
-    const auto& [kept, for_weights] = problem_.memory[stage_];
-    const Bytes held =
-        (forwards - backwards) * kept + (backwards - weights) * for_weights;
+    const StageBytes& bytes = problem_.memory[stage_];
+    const Bytes held = (forwards - backwards) * bytes.kept +
+                       (backwards - weights) * bytes.kept_for_weights;
     const Bytes limit = problem_.limits[stage_];
     if (limit > Bytes{} && held > limit) {
       return;

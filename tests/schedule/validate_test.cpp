@@ -353,6 +353,27 @@ TEST(PeakBytes, counts_from_forward_to_backward_and_from_there_to_weight) {
   EXPECT_EQ(peak("F0 B0 W0 F1 B1 F2 B2 W1 W2"), Bytes{14});
 }
 
+TEST(PeakBytes,
+     counts_what_actions_need_and_gradients_from_the_first_backward) {
+  std::vector<StageBytes> one{{.kept = {10},
+                               .kept_for_weights = {12},
+                               .growth = {5},
+                               .first_growth = {400},
+                               .working = {100},
+                               .gradients = {1000}}};
+  const auto peak = [&](const std::string& row) {
+    return peak_bytes(parse_schedule("rank 0: " + row + "\n"), one).at(0);
+  };
+  EXPECT_EQ(peak("F0 B0"), Bytes{1000});
+  EXPECT_EQ(peak("F0 F1 B0 B1"), Bytes{10 + 100 + 1000});
+  EXPECT_EQ(peak("F0 B0 W0"), Bytes{12 + 100 + 1000});
+  EXPECT_EQ(peak("F0 B0 F1 B1 W0 W1"), Bytes{24 + 100 + 1000});
+  EXPECT_EQ(peak("F0 B0 W0 F1 B1 W1"), Bytes{10 + 5 + 100 + 1000});
+  StageBytes& bytes = one[0];
+  bytes.gradients = {200};
+  EXPECT_EQ(peak("F0 F1 B0 B1"), Bytes{20 + 400 + 100});
+}
+
 TEST(PeakBytes, adds_up_the_stages_of_a_rank) {
   const Schedule v = with_messages(
       parse_schedule("rank 0: 0F0 0F1 3F0 3B0 3F1 3B1 3W0 3W1 0B0 0B1\n"

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "cleave/plan/measured_plan.h"
+#include "cleave/plan/plan_schedule.h"
+#include "cleave/schedule/registry.h"
 #include "reference.h"
 
 namespace cleave {
@@ -38,6 +41,79 @@ TEST(Memory, optimizer_states_count_on_their_own_device) {
   const std::vector<Bytes> peaks = trainer.peak_memory();
   EXPECT_NEAR(peaks[0].value, 3.0 * kLayerBytes, 0.05 * kLayerBytes);
   EXPECT_NEAR(peaks[1].value, 6.0 * kLayerBytes, 0.05 * kLayerBytes);
+}
+
+// A network whose tensors are large against what libtorch needs beside.
+struct Sizable {
+  std::string name;
+  Model model;
+  Batch batch;
+  double most = 1.25;  // predicted, of what is measured
+};
+
+// Where a rank is held up, more messages wait for it than are planned.
+constexpr double kLongQueues = 1.03;
+
+std::vector<Sizable> sizable_networks() {
+  const at::Tensor text = torch::randint(512, {8, 65});
+  return {
+      {"gpt",
+       gpt({.width = 128,
+            .depth = 4,
+            .heads = 4,
+            .context = 64,
+            .vocabulary = 512,
+            .tied = false}),
+       {text.slice(1, 0, 64), text.slice(1, 1, 65)}},
+      {"resnet",
+       resnet({.input = {1, 16, 16}, .outputs = 4, .width = 16, .depth = 3}),
+       {torch::randn({32, 1, 16, 16}), torch::randint(4, {32})},
+       3.0},  // skips cross many cuts, and share their memory between threads
+      {"mlp",
+       mlp({.input = {256}, .outputs = 4, .width = 256, .depth = 8}),
+       {torch::randn({512, 256}), torch::randint(4, {512})},
+       1.4},  // with stages of a single layer messages are most of it
+  };
+}
+
+// Predicted peaks, in the order of the ranks.
+std::vector<Bytes> predicted_peaks(const Plan& plan) {
+  std::vector<Bytes> peaks(rank_count(plan));
+  const std::vector<Rank> ranks = placement_of(plan);
+  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
+    peaks[ranks[stage].value] = plan.stages[stage].peak;
+  }
+  return peaks;
+}
+
+TEST(Memory, is_hardly_ever_more_than_predicted_and_not_much_less) {
+  for (const auto& [name, model, batch, most] : sizable_networks()) {
+    for (const std::string schedule :
+         {"auto", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"}) {
+      const Devices devices = test_devices(2);
+      const std::int64_t samples = batch.inputs.size(0);
+      const Plan plan = cleave::plan(model,
+                                     devices,
+                                     batch,
+                                     {cross_entropy},
+                                     {.batch = samples,
+                                      .stages = 0,
+                                      .microbatches = 4,
+                                      .schedule = schedule});
+      Trainer trainer(model, plan, devices, {});
+      for (int step = 1; step <= 2; ++step) {
+        trainer.step(batch);
+      }
+      const std::vector<Bytes> predicted = predicted_peaks(plan);
+      const std::vector<Bytes> measured = trainer.peak_memory();
+      for (size_t rank = 0; rank < predicted.size(); ++rank) {
+        EXPECT_LE(measured[rank].value, kLongQueues * predicted[rank].value)
+            << name << ", " << schedule << ", rank " << rank;
+        EXPECT_LT(predicted[rank].value, most * measured[rank].value)
+            << name << ", " << schedule << ", rank " << rank;
+      }
+    }
+  }
 }
 
 }  // namespace
