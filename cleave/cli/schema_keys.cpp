@@ -41,7 +41,7 @@ using Choices = std::array<std::string_view, count>;
 
 constexpr Choices<4> kFamilies{"mlp", "convnet", "resnet", "gpt"};
 constexpr Choices<2> kSources{"synthetic", "fashion-mnist"};
-constexpr Choices<2> kShards{"none", "optimizer"};
+constexpr Choices<3> kShards{"none", "optimizer", "gradients"};
 constexpr Choices<4> kTasks{"classification", "regression", "tokens", "images"};
 constexpr auto kScheduleNames = [] {
   Choices<kSchedules.size() + 1> names{kAutoSchedule};

@@ -43,20 +43,36 @@ at::Tensor section(const at::Tensor& flat, Rank rank, int ranks) {
   return flat.narrow(0, part.first, part.count);
 }
 
-// bf16 in fp32.
-void add_to(at::Tensor& sum, const at::Tensor& next) {
-  if (!next.defined()) {
-    return;
+// Adds tensors up; bf16 in fp32. The first one is read when the second comes.
+class Adder {
+ public:
+  void add(const at::Tensor& next) {
+    if (!next.defined()) {
+      return;
+    }
+    if (sum_.defined()) {
+      sum_.add_(next);
+    } else if (!first_.defined()) {
+      first_ = next;
+    } else {
+      sum_ = wide(first_).add(next);
+    }
   }
-  if (sum.defined()) {
-    sum.add_(next);
-    return;
+
+  // In memory of its own.
+  at::Tensor sum() const {
+    return sum_.defined() || !first_.defined() ? sum_ : wide(first_).clone();
   }
-  const at::ScalarType type = next.scalar_type();
-  sum = next.to(type == at::kBFloat16 ? at::kFloat : type,
-                /*non_blocking=*/false,
-                /*copy=*/true);
-}
+
+ private:
+  static at::Tensor wide(const at::Tensor& values) {
+    return values.scalar_type() == at::kBFloat16 ? values.to(at::kFloat)
+                                                 : values;
+  }
+
+  at::Tensor first_;
+  at::Tensor sum_;
+};
 
 // Puts the sections of a tensor, one per rank, into its memory; into new memory
 // where it has none. None is defined, or all are.
@@ -70,7 +86,10 @@ void join(const Message& sections, at::Tensor& flat) {
   }
   const auto ranks = static_cast<int>(sections.size());
   for (Rank rank; rank.value < ranks; ++rank.value) {
-    section(flat, rank, ranks).copy_(sections[rank.value]);
+    const at::Tensor place = section(flat, rank, ranks);
+    if (!place.is_alias_of(sections[rank.value])) {  // it came to its place
+      place.copy_(sections[rank.value]);
+    }
   }
 }
 
@@ -111,18 +130,20 @@ void Sum::begin() {
 
 Message Sum::scatter() {
   const torch::NoGradGuard no_grad;
-  Message sums(values_.size());
+  std::vector<Adder> adders(values_.size());
   for (Rank rank; rank.value < ranks_.ranks(); ++rank.value) {
     const Message next =
         rank == ranks_.rank() ? parts_of(rank) : ranks_.receive(rank, parts_);
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      add_to(sums[i], next.at(i));
+    for (std::size_t i = 0; i < adders.size(); ++i) {
+      adders[i].add(next.at(i));
     }
   }
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    if (sums[i].defined() && values_[i].defined()) {
-      sums[i] = sums[i].to(values_[i].scalar_type());
-    }
+  Message sums;
+  for (std::size_t i = 0; i < adders.size(); ++i) {
+    const at::Tensor sum = adders[i].sum();
+    sums.push_back(sum.defined() && values_[i].defined()
+                       ? sum.to(values_[i].scalar_type())
+                       : sum);
   }
   return sums;
 }
@@ -134,6 +155,8 @@ Message Sum::finish() {
   if (ranks_.ranks() == 1) {
     return values_;
   }
+  for_others(ranks_,
+             [&](Rank other) { ranks_.expect(other, sums_, parts_of(other)); });
   const Message own = scatter();
   for_others(ranks_, [&](Rank other) { ranks_.send(other, sums_, own); });
   std::vector<Message> sums(ranks_.ranks());

@@ -95,7 +95,15 @@ void check_room(const std::vector<std::int64_t>& sizes, at::ScalarType type) {
   }
 }
 
-at::Tensor read_shape(Reader& reader) {
+bool is_place_for(const at::Tensor& memory,
+                  at::ScalarType type,
+                  const std::vector<std::int64_t>& sizes,
+                  const std::vector<std::int64_t>& strides) {
+  return memory.defined() && memory.scalar_type() == type &&
+         memory.sizes() == sizes && memory.strides() == strides;
+}
+
+at::Tensor read_shape(Reader& reader, const at::Tensor& place) {
   const std::int64_t type =
       reader.number(kUndefined, static_cast<int>(at::ScalarType::NumOptions));
   if (type == kUndefined) {
@@ -110,6 +118,9 @@ at::Tensor read_shape(Reader& reader) {
     strides[i] = reader.number(0, kMost);
   }
   check_room(sizes, static_cast<at::ScalarType>(type));
+  if (is_place_for(place, static_cast<at::ScalarType>(type), sizes, strides)) {
+    return place;
+  }
   const at::Tensor memory =
       at::empty({offset + c10::multiply_integers(sizes)},
                 at::dtype(static_cast<at::ScalarType>(type)));
@@ -162,7 +173,7 @@ std::vector<char> seal(const Tag& tag, const Message& message, bool& inside) {
   return writer.take();
 }
 
-Envelope unseal(std::string_view bytes) {
+Envelope unseal(std::string_view bytes, const FindMemory& memory) {
   Reader reader(bytes);
   Envelope envelope;
   envelope.tag.channel = static_cast<Channel>(
@@ -171,8 +182,10 @@ Envelope unseal(std::string_view bytes) {
   envelope.tag.microbatch.value = static_cast<int>(reader.number(0, INT32_MAX));
   envelope.filled = reader.number(0, 1) == 1;
   envelope.tensors.resize(reader.number(0, kMaxTensors));
-  for (at::Tensor& tensor : envelope.tensors) {
-    tensor = read_shape(reader);
+  Message places = memory ? memory(envelope.tag) : Message{};
+  places.resize(envelope.tensors.size());
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    envelope.tensors[i] = read_shape(reader, places[i]);
   }
   for (at::Tensor& tensor : envelope.tensors) {
     if (envelope.filled && tensor.defined()) {

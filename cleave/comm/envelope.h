@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -25,8 +26,11 @@ std::vector<char> seal(const Tag& tag, const Message& message, bool& inside);
 // The tensor, or, where it has gaps or numbers twice, a copy that has not.
 at::Tensor in_one_piece(const at::Tensor& tensor);
 
-// Reads what seal() wrote, and allocates the tensors. Throws Error on anything
-// else.
-Envelope unseal(std::string_view bytes);
+// Memory for the tensors of a message, where there is some already.
+using FindMemory = std::function<Message(const Tag&)>;
+
+// Reads what seal() wrote. Tensors that `memory` has no place for, of their
+// type, shape and order, are allocated. Throws Error on anything else.
+Envelope unseal(std::string_view bytes, const FindMemory& memory = {});
 
 }  // namespace cleave

@@ -98,6 +98,9 @@ class MpiTransport : public Transport {
   Message receive(Rank from, const Tag& tag) override {
     return hub_.take(from, tag);
   }
+  void expect(Rank from, const Tag& tag, Message into) override {
+    hub_.expect(from, tag, std::move(into));
+  }
   void note(const Doing& doing) override { hub_.note(doing); }
 
  private:
@@ -305,6 +308,11 @@ void MpiHub::post(Rank to,
   }
 }
 
+void MpiHub::expect(Rank from, const Tag& tag, Message into) {
+  const std::lock_guard lock(mutex_);
+  expected_[{from, tag}] = std::move(into);
+}
+
 Message MpiHub::take(Rank from, const Tag& tag) {
   const auto failed = [this] { return failure() != nullptr; };
   const Clock::time_point end =
@@ -321,6 +329,8 @@ Message MpiHub::take(Rank from, const Tag& tag) {
                                                  : kPause;
     if (std::optional<Message> message =
             mailbox_.take(from, tag, pause, failed)) {
+      const std::lock_guard lock(mutex_);
+      expected_.erase({from, tag});
       return *std::move(message);
     }
     if (failed()) {
@@ -365,7 +375,10 @@ void MpiHub::open_envelopes() {
   const MemoryScope scope(memory_);
   while (const std::optional<Letter> letter = next(kEnvelope)) {
     Incoming& incoming = incoming_[letter->from.value].emplace_back();
-    incoming.envelope = unseal(letter->bytes);
+    incoming.envelope = unseal(letter->bytes, [&](const Tag& tag) {
+      const auto found = expected_.find({letter->from, tag});
+      return found == expected_.end() ? Message{} : found->second;
+    });
     if (incoming.envelope.filled) {
       continue;
     }

@@ -68,6 +68,7 @@ class MpiHub : public Hub {
   }
 
   void send(Rank to, const Tag& tag, const Message& message);
+  void expect(Rank from, const Tag& tag, Message into);
   Message take(Rank from, const Tag& tag);
 
  private:
@@ -109,6 +110,7 @@ class MpiHub : public Hub {
   std::mutex mutex_;
   std::deque<Outgoing> outgoing_;
   std::map<int, std::deque<Incoming>> incoming_;  // by sender, in order
+  std::map<std::pair<Rank, Tag>, Message> expected_;
   std::shared_ptr<DeviceMemory> memory_;  // where received tensors belong
   std::condition_variable stop_;
   bool stopping_ = false;

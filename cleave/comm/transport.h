@@ -70,6 +70,12 @@ class Transport {
   // when it does not come in time, and as soon as any rank has failed.
   virtual Message receive(Rank from, const Tag& tag) = 0;
 
+  // Says that the next message of that sender with that tag may be put right
+  // into these tensors, which it fills or leaves as they are: receive() then
+  // returns some of them. Where an undefined one stands, and where memory is
+  // shared anyway, nothing changes.
+  virtual void expect(Rank /*from*/, const Tag& /*tag*/, Message /*into*/) {}
+
   // Keeps what the rank is about to do, where somebody may ask.
   virtual void note(const Doing& /*doing*/) {}
 };

@@ -52,16 +52,29 @@ Seconds message_time(const LayerCost& layer, const PlanRequest& request) {
                  request.message_bandwidth};
 }
 
+// What one replica has of these parameters where they are divided.
+Bytes own_section(Bytes parameters, const PlanRequest& request) {
+  const int replicas = std::max(1, request.replicas);
+  return {(parameters.value + replicas - 1) / replicas};
+}
+
+// Those that stay from one microbatch to the next.
+Bytes gradient_memory(Bytes parameters, const PlanRequest& request) {
+  return request.shard == Shard::gradients ? own_section(parameters, request)
+                                           : parameters;
+}
+
 // Parameters, gradients, and the optimizer's states. While replicas add up
 // gradients, the own sections of the sums, and what the others sent for them,
 // are there too.
 Bytes parameter_memory(Bytes parameters, const PlanRequest& request) {
-  const int replicas = std::max(1, request.replicas);
-  const Bytes section{(parameters.value + replicas - 1) / replicas};
+  const Bytes section = own_section(parameters, request);
   const Bytes states = request.state_copies *
                        (request.shard == Shard::none ? parameters : section);
-  const Bytes sums = replicas == 1 ? Bytes{} : replicas * section;
-  return 2 * parameters + states + sums;
+  const Bytes sums = request.replicas < 2 || request.shard == Shard::gradients
+                         ? Bytes{}
+                         : request.replicas * section;
+  return parameters + gradient_memory(parameters, request) + states + sums;
 }
 
 StagePlan stage_of(const PlanBasis& basis,
@@ -96,6 +109,10 @@ StagePlan stage_of(const PlanBasis& basis,
     *time = whole_picoseconds(*time);
   }
   result.fixed = parameter_memory(result.parameters, basis.request) + copies;
+  result.gradients = gradient_memory(result.parameters, basis.request);
+  if (basis.request.replicas > 1 && basis.request.shard == Shard::gradients) {
+    result.sums = 2 * result.parameters;  // the own ones, and what others sent
+  }
   // To and from both sides a message may wait to be taken.
   if (first > 0) {
     result.fixed += layers[first - 1].crossing;
@@ -129,8 +146,7 @@ void predict(Plan& plan, const Schedule& schedule) {
   const std::vector<Rank> ranks_of = placement_of(plan);
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
     // peak_bytes() counts the gradients when they are there.
-    peaks[ranks_of[i].value] +=
-        plan.stages[i].fixed - plan.stages[i].parameters;
+    peaks[ranks_of[i].value] += plan.stages[i].fixed - plan.stages[i].gradients;
   }
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
     plan.stages[i].peak = peaks[ranks_of[i].value];

@@ -12,6 +12,7 @@
 #include "cleave/error.h"
 #include "cleave/plan/cut.h"
 #include "cleave/plan/draft.h"
+#include "cleave/plan/picoseconds.h"
 #include "cleave/plan/plan_schedule.h"
 #include "cleave/plan/scatter.h"
 #include "cleave/schedule/registry.h"
@@ -373,6 +374,16 @@ Plan mirrored_plan(const Profile& profile,
   return plan;
 }
 
+MeshTried tried(const Plan& plan) {
+  MeshTried mesh{.replicas = plan.replicas,
+                 .devices = rank_count(plan),
+                 .step = plan.step};
+  for (const StagePlan& stage : plan.stages) {
+    mesh.peak = std::max(mesh.peak, stage.peak);
+  }
+  return mesh;
+}
+
 // Numbers of replicas to compare.
 std::vector<int> replicas_to_try(int devices, const PlanRequest& request) {
   if (request.replicas > 0) {
@@ -393,7 +404,7 @@ Shard shard_named(const std::string& name) {
   const auto* const known = std::ranges::find(kShardNames, name);
   if (known == kShardNames.end()) {
     fail("there is nothing to shard called '" + name + "'",
-         "Choose one of: none, optimizer.");
+         "Choose one of: none, optimizer, gradients.");
   }
   return static_cast<Shard>(known - kShardNames.begin());
 }
@@ -412,19 +423,26 @@ Plan make_plan(const Profile& profile,
   check_input(profile, devices, request);
   std::optional<Plan> best;
   std::optional<Error> problem;
-  for (const int replicas :
-       replicas_to_try(static_cast<int>(devices.size()), request)) {
+  std::vector<MeshTried> compared;
+  const auto count = static_cast<int>(devices.size());
+  for (const int replicas : replicas_to_try(count, request)) {
     try {
       Plan plan = mirrored_plan(profile, devices, request, replicas);
+      plan.step = whole_picoseconds(plan.step);
+      compared.push_back(tried(plan));
       if (!best || kWorthADevice * plan.step < best->step) {
         best = std::move(plan);
       }
     } catch (const Error& error) {
       problem = error;
+      compared.push_back({.replicas = replicas, .devices = count / replicas});
     }
   }
   if (!best) {
     throw Error(*problem);
+  }
+  if (compared.size() > 1) {
+    best->compared = std::move(compared);
   }
   return *best;
 }

@@ -24,10 +24,11 @@ struct DeviceSpec {
 enum class Shard {
   none,
   optimizer,  // the states of the optimizer, and gradients once they are summed
+  gradients,  // these, and gradients are summed after every microbatch
 };
 
-inline constexpr std::array<std::string_view, 2> kShardNames{"none",
-                                                             "optimizer"};
+inline constexpr std::array<std::string_view, 3> kShardNames{
+    "none", "optimizer", "gradients"};
 
 // Throws Error where there is none of this name.
 Shard shard_named(const std::string& name);
@@ -68,18 +69,31 @@ struct StagePlan {
   // precision, gradients and states); what one microbatch keeps from F to B,
   // with what it was given, and from B to W; how far that grows while a B that
   // leaves a W turns the one into the other, layer by layer, and while the
-  // first B without a W turns it into gradients; and what an action needs
-  // beside.
+  // first B without a W turns it into gradients; what an action needs beside;
+  // the gradients that stay in a step, which are part of `fixed`; and what
+  // replicas need to add up those of one microbatch at once.
   Bytes fixed;
   Bytes activations;
   Bytes kept_for_weights;
   Bytes growth;
   Bytes first_growth;
   Bytes working;
+  Bytes gradients;
+  Bytes sums;
   Bytes memory;  // the device's budget; zero: without limit
   Bytes peak;    // predicted, of the device: with all its stages
 
   bool operator==(const StagePlan&) const = default;
+};
+
+// A way to divide the devices that was weighed against others.
+struct MeshTried {
+  int replicas = 1;
+  int devices = 1;  // of each replica
+  Seconds step;     // predicted; zero: nothing fits
+  Bytes peak;       // predicted, of the device that needs most
+
+  bool operator==(const MeshTried&) const = default;
 };
 
 // Who computes what, in which order, and what that is predicted to cost.
@@ -94,6 +108,9 @@ struct Plan {
   std::vector<StagePlan> stages;
   Seconds step;       // predicted time of one step; zero: not predicted
   double bubble = 0;  // predicted share of the devices' time spent waiting
+  // Why it has so many replicas, where the planner chose: all that were
+  // weighed.
+  std::vector<MeshTried> compared;
 
   bool operator==(const Plan&) const = default;
 };

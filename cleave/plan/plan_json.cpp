@@ -23,6 +23,8 @@ Json to_json(const StagePlan& stage) {
           {"growth_bytes", stage.growth.value},
           {"first_growth_bytes", stage.first_growth.value},
           {"working_bytes", stage.working.value},
+          {"gradient_bytes", stage.gradients.value},
+          {"sum_bytes", stage.sums.value},
           {"memory_bytes", stage.memory.value},
           {"peak_bytes", stage.peak.value}};
 }
@@ -42,6 +44,8 @@ StagePlan read_stage(const JsonFields& fields) {
           .growth = fields.bytes("growth_bytes", Bytes{}),
           .first_growth = fields.bytes("first_growth_bytes", Bytes{}),
           .working = fields.bytes("working_bytes", Bytes{}),
+          .gradients = fields.bytes("gradient_bytes", Bytes{}),
+          .sums = fields.bytes("sum_bytes", Bytes{}),
           .memory = fields.bytes("memory_bytes", Bytes{}),
           .peak = fields.bytes("peak_bytes", Bytes{})};
 }
@@ -54,7 +58,8 @@ const JsonKeys& plan_keys() {
                              "shard",
                              "schedule",
                              "stages",
-                             "predicted"};
+                             "predicted",
+                             "compared"};
   return keys;
 }
 
@@ -73,6 +78,8 @@ const JsonKeys& stage_keys() {
                              "growth_bytes",
                              "first_growth_bytes",
                              "working_bytes",
+                             "gradient_bytes",
+                             "sum_bytes",
                              "memory_bytes",
                              "peak_bytes"};
   return keys;
@@ -85,16 +92,23 @@ std::string to_json(const Plan& plan) {
   for (const StagePlan& stage : plan.stages) {
     stages.push_back(to_json(stage));
   }
-  return to_pretty_text(
-      {{"model", plan.model},
-       {"batch", plan.batch},
-       {"replicas", plan.replicas},
-       {"microbatches", plan.microbatches},
-       {"shard", kShardNames[static_cast<std::size_t>(plan.shard)]},
-       {"schedule", plan.schedule},
-       {"stages", stages},
-       {"predicted",
-        {{"step_ms", to_milliseconds(plan.step)}, {"bubble", plan.bubble}}}});
+  Json json{
+      {"model", plan.model},
+      {"batch", plan.batch},
+      {"replicas", plan.replicas},
+      {"microbatches", plan.microbatches},
+      {"shard", kShardNames[static_cast<std::size_t>(plan.shard)]},
+      {"schedule", plan.schedule},
+      {"stages", stages},
+      {"predicted",
+       {{"step_ms", to_milliseconds(plan.step)}, {"bubble", plan.bubble}}}};
+  for (const MeshTried& mesh : plan.compared) {
+    json["compared"].push_back({{"replicas", mesh.replicas},
+                                {"devices", mesh.devices},
+                                {"step_ms", to_milliseconds(mesh.step)},
+                                {"peak_bytes", mesh.peak.value}});
+  }
+  return to_pretty_text(json);
 }
 
 Plan parse_plan(const std::string& json, const std::string& source) {
@@ -117,6 +131,16 @@ Plan parse_plan(const std::string& json, const std::string& source) {
           fields.object("predicted", {"step_ms", "bubble"})) {
     plan.step = predicted->milliseconds("step_ms", Seconds{});
     plan.bubble = predicted->share("bubble", 0);
+  }
+  if (fields.has("compared")) {
+    for (const JsonFields& mesh : fields.objects(
+             "compared", {"replicas", "devices", "step_ms", "peak_bytes"})) {
+      plan.compared.push_back(
+          {.replicas = static_cast<int>(mesh.whole("replicas", 1, INT_MAX)),
+           .devices = static_cast<int>(mesh.whole("devices", 1, INT_MAX)),
+           .step = mesh.milliseconds("step_ms"),
+           .peak = mesh.bytes("peak_bytes")});
+    }
   }
   return plan;
 }

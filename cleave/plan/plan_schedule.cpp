@@ -61,7 +61,8 @@ StageBytes memory_of(const StagePlan& stage) {
           .growth = stage.growth,
           .first_growth = stage.first_growth,
           .working = stage.working,
-          .gradients = stage.parameters};
+          .gradients = stage.gradients,
+          .sums = stage.sums};
 }
 
 SearchProblem search_problem_of(const Plan& plan, int microbatches) {

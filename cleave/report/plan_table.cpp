@@ -158,6 +158,21 @@ std::string prediction(const Plan& plan) {
   return text;
 }
 
+// Why the plan has so many replicas; nothing where nobody had to choose.
+std::string comparison(const Plan& plan) {
+  std::string text;
+  for (const MeshTried& mesh : plan.compared) {
+    text += text.empty() ? "compared  | " : "          | ";
+    text += counted(mesh.replicas, "replica") + " of " +
+            counted(mesh.devices, "device") + ": ";
+    text += mesh.step.value <= 0 ? "does not fit"
+                                 : "step " + to_text(mesh.step) +
+                                       ", largest peak " + to_text(mesh.peak);
+    text += mesh.replicas == plan.replicas ? ", chosen\n" : "\n";
+  }
+  return text;
+}
+
 // One row per stage; the layers are still to be written, into the room left.
 std::vector<Column> columns_of(const Plan& plan, const Symbols& symbols) {
   std::vector<Column> table{{"stage", true, {}},
@@ -225,7 +240,7 @@ std::string plan_table(const Plan& plan, bool ascii) {
     layers.cells[i] = layers_text(plan.stages[i].layers, room, symbols.dots);
   }
   return heading(plan, symbols) + "\n\n" + drawn(table, symbols) + "\n" +
-         prediction(plan) + "\n";
+         prediction(plan) + "\n" + comparison(plan);
 }
 
 }  // namespace cleave

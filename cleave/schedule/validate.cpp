@@ -371,7 +371,9 @@ Bytes needed_for(Op op, const StageBytes& bytes, bool split) {
   const Bytes more = op == Op::forward             ? bytes.kept
                      : op == Op::backward && split ? bytes.growth
                                                    : Bytes{};
-  return more + bytes.working;
+  const bool makes_gradients =
+      op == Op::weight || (op == Op::backward && !split);
+  return more + bytes.working + (makes_gradients ? bytes.sums : Bytes{});
 }
 
 std::vector<Bytes> peak_bytes(const Schedule& schedule,

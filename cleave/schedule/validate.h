@@ -51,6 +51,7 @@ struct StageBytes {
   Bytes first_growth;      // or, the first B without a W, into gradients
   Bytes working;           // beside that, while it does anything
   Bytes gradients;         // of the weights: from the first one on
+  Bytes sums;              // beside that, while gradients are made
 };
 
 // By how much what a rank keeps changes with a compute action of the stage, and

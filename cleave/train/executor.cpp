@@ -74,7 +74,7 @@ Executor::Executor(std::vector<StagePart> parts,
       placement_(std::move(placement)),
       transport_(transport) {}
 
-PassResult Executor::run(const Pass& pass, const StageDone& done) {
+PassResult Executor::run(const Pass& pass, const GradientsDone& done) {
   if (pass.microbatches.empty()) {
     return {};
   }
@@ -89,12 +89,17 @@ PassResult Executor::run(const Pass& pass, const StageDone& done) {
     } catch (const std::exception& error) {
       fail_in(action, error);
     }
-    if (done && makes_gradients(action.op) &&
-        last_of_.at(action.stage) == position) {
-      done(action.stage);
+    if (done && completes_gradients(action)) {
+      done(action.stage, last_of_.at(action.stage) == position);
     }
   }
   return result;
+}
+
+bool Executor::completes_gradients(const Action& action) const {
+  return action.op == Op::weight ||
+         (action.op == Op::backward &&
+          !weights_later_.contains({action.stage, action.microbatch}));
 }
 
 void Executor::begin(const Row& row) {

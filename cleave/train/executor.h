@@ -25,6 +25,7 @@ struct Pass {
   std::vector<Batch> microbatches;  // the first stage reads the inputs, the
                                     // last one the targets; may be none
   int first = 0;  // of them, counted over the batches of all replicas
+  int most = 0;   // that a replica has
   const Loss* loss = nullptr;
   std::int64_t count = 0;  // the loss's count over the whole batch
   std::uint64_t seed = 0;
@@ -61,8 +62,9 @@ struct StagePart {
 // Runs one rank's row of a schedule on its stages. Used by one thread.
 class Executor {
  public:
-  // Called when a stage has all its gradients.
-  using StageDone = std::function<void(StageId)>;
+  // Called when a stage has the gradients of one more microbatch; whether these
+  // are all.
+  using GradientsDone = std::function<void(StageId, bool all)>;
 
   // `placement`: the rank of every stage. Borrows stages and transport, which
   // must outlive it.
@@ -73,7 +75,7 @@ class Executor {
   // Does what the row says, in order. Training: forwards keep what backwards
   // need; otherwise gradients are off. An exception in an action becomes an
   // Error that names stage, microbatch and action.
-  PassResult run(const Pass& pass, const StageDone& done = {});
+  PassResult run(const Pass& pass, const GradientsDone& done = {});
 
  private:
   // What belongs to one microbatch in one stage.
@@ -81,6 +83,7 @@ class Executor {
   using Held = std::map<Key, Values>;
 
   void begin(const Row& row);
+  bool completes_gradients(const Action& action) const;
   void act(const Action& action, const Pass& pass, PassResult& result);
   void pass_message(const Action& action);
   Values receive(Rank from, const Tag& tag);

@@ -168,10 +168,13 @@ StepResult RankTrainer::train(const Pass& pass) {
   const double learning_rate = options_.learning_rate.at(pass.step);
   const bool clips = options_.clip > 0;
   Seconds updating;
-  const auto on_gradients = [&](StageId done) {
-    own(done).update->begin();
-    if (!clips && !is_mirrored()) {
-      update(own(done), learning_rate, updating);
+  const auto on_gradients = [&](StageId done, bool all) {
+    own(done).update->add();
+    if (all) {
+      own(done).update->begin();
+      if (!clips && !is_mirrored()) {
+        update(own(done), learning_rate, updating);
+      }
     }
   };
   StepResult result{executor_->run(pass, on_gradients)};
@@ -201,7 +204,7 @@ void RankTrainer::finish_sums(const Pass& pass) {
     }
   }
   for (OwnStage& own : stages_) {
-    own.update->finish();
+    own.update->finish(pass.most);
   }
 }
 

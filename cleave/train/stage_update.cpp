@@ -84,7 +84,7 @@ class MirroredUpdate : public LocalUpdate {
     sum_->begin();
   }
 
-  void finish() override {
+  void finish(int /*microbatches*/) override {
     const Message sums = sum_->finish();
     sum_.reset();
     for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -127,13 +127,7 @@ class ShardedUpdate : public StageUpdate {
     sum_->begin();
   }
 
-  void finish() override {
-    const Message sums = sum_->scatter();
-    sum_.reset();
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      own_[i].mutable_grad() = sums[i];
-    }
-  }
+  void finish(int /*microbatches*/) override { scatter(); }
 
   // The squares of every replica's sections, added up in the order of replicas.
   Tensors norms() override {
@@ -178,6 +172,21 @@ class ShardedUpdate : public StageUpdate {
 
   Bytes states() const override { return optimizer_->states(); }
 
+ protected:
+  // Adds what was begun to the gradients of the own sections.
+  void scatter() {
+    const torch::NoGradGuard no_grad;
+    const Message sums = sum_->scatter();
+    sum_.reset();
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      if (own_[i].grad().defined() && sums[i].defined()) {
+        at::Tensor(own_[i].grad()).add_(sums[i]);
+      } else if (sums[i].defined()) {
+        own_[i].mutable_grad() = sums[i];
+      }
+    }
+  }
+
  private:
   // Of every parameter, as views.
   Tensors sections_of(Rank rank) const {
@@ -199,6 +208,32 @@ class ShardedUpdate : public StageUpdate {
   std::optional<Sum> sum_;
 };
 
+// The same, microbatch by microbatch: no replica keeps more of the gradients
+// than its sections. A replica with fewer microbatches than others adds nothing
+// to the last sums.
+class ShardedGradients : public ShardedUpdate {
+ public:
+  using ShardedUpdate::ShardedUpdate;
+
+  void add() override {
+    ShardedUpdate::begin();
+    scatter();
+    ++added_;
+  }
+
+  void begin() override {}
+
+  void finish(int microbatches) override {
+    while (added_ < microbatches) {
+      add();
+    }
+    added_ = 0;
+  }
+
+ private:
+  int added_ = 0;
+};
+
 }  // namespace
 
 std::unique_ptr<StageUpdate> make_stage_update(const OptimizerKind& optimizer,
@@ -211,6 +246,10 @@ std::unique_ptr<StageUpdate> make_stage_update(const OptimizerKind& optimizer,
   }
   if (shard == Shard::none) {
     return std::make_unique<MirroredUpdate>(
+        optimizer, parameters, stage, mirrors);
+  }
+  if (shard == Shard::gradients) {
+    return std::make_unique<ShardedGradients>(
         optimizer, parameters, stage, mirrors);
   }
   return std::make_unique<ShardedUpdate>(optimizer, parameters, stage, mirrors);

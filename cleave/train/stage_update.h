@@ -11,19 +11,23 @@
 namespace cleave {
 
 // How a stage gets from its gradients to its new weights, together with the
-// same stage of other replicas. Once per step, in this order: begin(),
-// finish(), norms() and scale() where gradients are clipped, step(). Used by
-// the rank's thread.
+// same stage of other replicas. Once per step, in this order: add() for every
+// microbatch, begin(), finish(), norms() and scale() where gradients are
+// clipped, step(). Used by the rank's thread.
 class StageUpdate {
  public:
   virtual ~StageUpdate() = default;
+
+  // The stage has the gradients of one more microbatch.
+  virtual void add() {}
 
   // The stage has all its gradients; a replica that had nothing to compute has
   // none. Sends them, and returns at once.
   virtual void begin() {}
 
-  // Waits until the gradients are those of all replicas.
-  virtual void finish() {}
+  // Waits until the gradients are those of all replicas, of which none has more
+  // than so many microbatches.
+  virtual void finish(int /*microbatches*/) {}
 
   // Of the gradients; the norm of these is that of all. The same bits on every
   // replica.
@@ -41,7 +45,8 @@ class StageUpdate {
 
 // Borrows `mirrors`, the same stage of all replicas, which must outlive it.
 // With shards, a replica keeps the optimizer's states of its own section of the
-// parameters only, and the parameters come to lie in one piece of memory.
+// parameters only; with Shard::gradients also their gradients, which are added
+// up after every microbatch.
 std::unique_ptr<StageUpdate> make_stage_update(
     const OptimizerKind& optimizer,
     const std::vector<at::Tensor>& parameters,

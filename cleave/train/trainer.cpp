@@ -254,6 +254,7 @@ Trainer::Passes Trainer::make_passes(const Batch& part,
       pass->schedule = schedule_for(share.microbatches, training);
     }
     pass->first = share.first_microbatch;
+    pass->most = shares.front().microbatches;
     pass->loss = &options_.loss;
     pass->count = count;
     pass->seed = options_.seed;

@@ -40,6 +40,8 @@ constexpr const char* kText = R"({
       "growth_bytes": 40,
       "first_growth_bytes": 30,
       "working_bytes": 300,
+      "gradient_bytes": 200,
+      "sum_bytes": 100,
       "memory_bytes": 10000000,
       "peak_bytes": 9000000
     },
@@ -60,6 +62,8 @@ constexpr const char* kText = R"({
       "growth_bytes": 0,
       "first_growth_bytes": 0,
       "working_bytes": 0,
+      "gradient_bytes": 0,
+      "sum_bytes": 0,
       "memory_bytes": 0,
       "peak_bytes": 100000
     }
@@ -90,6 +94,8 @@ Plan sample() {
                       .growth = {40},
                       .first_growth = {30},
                       .working = {300},
+                      .gradients = {200},
+                      .sums = {100},
                       .memory = {10000000},
                       .peak = {9000000}},
                      {.device = "cpu:1",
@@ -169,6 +175,8 @@ TEST(PlanJson, reading_gives_back_exactly_what_was_written) {
                              .growth = random.bytes(),
                              .first_growth = random.bytes(),
                              .working = random.bytes(),
+                             .gradients = random.bytes(),
+                             .sums = random.bytes(),
                              .memory = random.bytes(),
                              .peak = random.bytes()});
     }
@@ -215,7 +223,8 @@ constexpr std::array kDamages{
     Damage{"\"predicted\"",
            "\"comment\"",
            "p: comment is no known key. The known ones are: model, batch, "
-           "replicas, microbatches, shard, schedule, stages, predicted."},
+           "replicas, microbatches, shard, schedule, stages, predicted, "
+           "compared."},
     Damage{"\"device\": \"cpu:1\"",
            "\"devices\": \"cpu:1\"",
            "p: stages[1].devices is no known key. Did you mean device?"},

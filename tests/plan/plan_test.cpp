@@ -268,6 +268,33 @@ TEST(MakePlan, sharded_states_are_divided_among_replicas) {
   const Plan sharded = make_plan(profile, devices(4), request);
   EXPECT_EQ(sharded.shard, Shard::optimizer);
   EXPECT_EQ(whole - sharded.stages[0].fixed, Bytes{2 * (1000 - 250)});
+  // Gradients too, and no sums that wait for the last microbatch.
+  request.shard = Shard::gradients;
+  EXPECT_EQ(make_plan(profile, devices(4), request).stages[0].fixed,
+            Bytes{1000 + 3 * 250});
+}
+
+TEST(MakePlan, says_what_other_meshes_would_have_taken) {
+  Profile profile = profile_of({0.1, 0.08});
+  profile.layers[0].parameters = {100};
+  profile.layers[1].parameters = {300};
+  PlanRequest request{.batch = 16,
+                      .replicas = 0,
+                      .microbatches = 4,
+                      .schedule = "1f1b",
+                      .state_copies = 0};
+  const Plan plan = make_plan(profile, devices(2), request);
+  ASSERT_EQ(plan.compared.size(), 2u);
+  EXPECT_EQ(plan.compared[0].replicas, 1);
+  EXPECT_EQ(plan.compared[0].devices, 2);
+  EXPECT_EQ(plan.compared[0].peak, Bytes{600});
+  EXPECT_EQ(plan.compared[1].step, plan.step);
+  EXPECT_GT(plan.compared[0].step, plan.step);
+  const Plan tight = make_plan(profile, devices(2, {700}), request);
+  EXPECT_EQ(tight.replicas, 1);
+  EXPECT_EQ(tight.compared.at(1).step, Seconds{});
+  request.replicas = 1;
+  EXPECT_TRUE(make_plan(profile, devices(2), request).compared.empty());
 }
 
 TEST(MakePlan, says_which_numbers_do_not_go_together) {

@@ -54,6 +54,22 @@ TEST(PlanTable, says_how_many_replicas_share_a_batch) {
             "replicas | schedule 1f1b");
 }
 
+TEST(PlanTable, says_why_it_has_so_many_replicas) {
+  Plan plan = sample();
+  plan.replicas = 2;
+  plan.compared = {{1, 4, Seconds{0.5}, Bytes{3 << 20}},
+                   {2, 2, Seconds{0.25}, Bytes{5 << 20}},
+                   {4, 1, Seconds{}, Bytes{}}};
+  const std::string table = plan_table(plan);
+  EXPECT_EQ(
+      table.substr(table.find("compared")),
+      "compared  | 1 replica of 4 devices: step 500 ms, largest peak 3.00 "
+      "MiB\n"
+      "          | 2 replicas of 2 devices: step 250 ms, largest peak 5.00 "
+      "MiB, chosen\n"
+      "          | 4 replicas of 1 device: does not fit\n");
+}
+
 TEST(PlanTable, can_do_without_unicode) {
   EXPECT_EQ("\n" + plan_table(sample(), true),
             R"(

@@ -116,5 +116,45 @@ TEST(Memory, is_hardly_ever_more_than_predicted_and_not_much_less) {
   }
 }
 
+// Of the replica that needs most: measured, and as predicted.
+struct Peaks {
+  double measured = 0;
+  double predicted = 0;
+};
+
+Peaks peaks_with(Shard shard) {
+  const Model model =
+      mlp({.input = {256}, .outputs = 4, .width = 256, .depth = 8});
+  const Batch batch{torch::randn({16, 256}), torch::randint(4, {16})};
+  const Devices devices = test_devices(4);
+  const Plan plan = cleave::plan(model,
+                                 devices,
+                                 batch,
+                                 {cross_entropy},
+                                 {.batch = 16,
+                                  .stages = 1,
+                                  .replicas = 4,
+                                  .microbatches = 2,
+                                  .shard = shard});
+  Trainer trainer(model, plan, devices, {});
+  for (int step = 1; step <= 2; ++step) {
+    trainer.step(batch);
+  }
+  const Bytes most = std::ranges::max(trainer.peak_memory());
+  return {static_cast<double>(most.value),
+          static_cast<double>(plan.stages[0].peak.value)};
+}
+
+TEST(Memory, falls_with_shards_as_predicted) {
+  const Peaks whole = peaks_with(Shard::none);
+  for (const Shard shard : {Shard::optimizer, Shard::gradients}) {
+    const Peaks divided = peaks_with(shard);
+    EXPECT_LT(divided.measured, 0.9 * whole.measured);
+    EXPECT_LE(divided.measured, kLongQueues * divided.predicted);
+    // Between threads, what others sent takes no memory here.
+    EXPECT_LT(divided.predicted, 1.5 * divided.measured);
+  }
+}
+
 }  // namespace
 }  // namespace cleave

@@ -80,7 +80,9 @@ std::string mesh_name(const testing::TestParamInfo<Replicas::ParamType>& test) {
   const auto& [network, mesh, clips, shard] = test.param;
   return cases()[network].name + "_" + std::to_string(mesh.replicas) + "x" +
          std::to_string(mesh.places) + (clips ? "_clipped" : "") +
-         (shard == Shard::none ? "" : "_sharded");
+         (shard == Shard::none        ? ""
+          : shard == Shard::optimizer ? "_sharded"
+                                      : "_sharded_gradients");
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes,
@@ -93,7 +95,8 @@ INSTANTIATE_TEST_SUITE_P(Meshes,
                                                           MeshCase{2, 4}),
                                           testing::Bool(),
                                           testing::Values(Shard::none,
-                                                          Shard::optimizer)),
+                                                          Shard::optimizer,
+                                                          Shard::gradients)),
                          mesh_name);
 
 TEST(Mirrors, keep_a_quarter_of_the_states_each) {
