@@ -113,7 +113,7 @@ Job::Job(const Config& config) {
   if (const char* const file = std::getenv(kStatusVariable)) {
     page_ = std::make_unique<StatusPage>(
         file, by_launcher->rank, by_launcher->ranks);
-    page_->write("start");
+    page_->write(kStarting);
     mark_on_signals(page_.get());
   }
   hub_ = std::make_unique<MpiHub>(config.devices.patience);
@@ -122,6 +122,7 @@ Job::Job(const Config& config) {
       page_->write(to_text(doing));
     }
   });
+  hub_->note({"preparation", {}, {}});
   others_ = hub_->connect(hub_->rank());
   check_size(*hub_, *by_launcher, config);
 }

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -73,10 +74,67 @@ void tell_lost(const std::vector<StatusPage::Lost>& lost) {
   std::cerr << "cleave: the other ranks were ended.\n";
 }
 
+// Where MPI itself would wait for ever, at its start and at its end: ends the
+// ranks that the others waited for in vain, and says so. The launcher then ends
+// the others.
+class EdgesWatch {
+ public:
+  EdgesWatch(const StatusPage& page, Seconds patience)
+      : page_(page), patience_(patience), meet_by_(in_time()) {}
+
+  void look() {
+    if (is_over(meet_by_)) {
+      end_ranks("meet", [](const StatusPage::Lost& one) {
+        return one.doing == kStarting;
+      });
+    }
+    if (!is_ending_ && page_.has_ended()) {
+      is_ending_ = true;
+      end_by_ = in_time();
+    }
+    if (is_over(end_by_)) {
+      end_ranks("end with", [](const StatusPage::Lost&) { return true; });
+    }
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Clock::time_point in_time() const {
+    return Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                              std::chrono::duration<double>(patience_.value));
+  }
+
+  // Says so once.
+  static bool is_over(Clock::time_point& end) {
+    const bool over = Clock::now() >= end;
+    end = over ? Clock::time_point::max() : end;
+    return over;
+  }
+
+  template <class IsLate>
+  void end_ranks(const char* what, const IsLate& is_late) const {
+    for (const StatusPage::Lost& one : page_.lost()) {
+      if (is_late(one)) {
+        std::cerr << "cleave: rank " << one.rank << " of this machine did not "
+                  << what << " the others in " << to_text(patience_) << ".\n";
+        kill(one.process, SIGKILL);
+      }
+    }
+  }
+
+  const StatusPage& page_;
+  Seconds patience_;
+  Clock::time_point meet_by_;
+  bool is_ending_ = false;
+  Clock::time_point end_by_ = Clock::time_point::max();
+};
+
 // Waits for the child; passes an interruption on, once.
-int wait_for(pid_t child) {
+int wait_for(pid_t child, EdgesWatch& watch) {
   bool passed_on = false;
   for (;;) {
+    watch.look();
     int status = 0;
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended == child) {
@@ -92,7 +150,7 @@ int wait_for(pid_t child) {
 
 }  // namespace
 
-void launch_ranks(int ranks) {
+void launch_ranks(int ranks, Seconds patience) {
   interrupt_flag();
   let_share_cores();
   const StatusPage page(ranks);
@@ -108,7 +166,8 @@ void launch_ranks(int ranks) {
   if (child < 0) {
     fail("cannot start another process", "See whether the system is full.");
   }
-  const int code = wait_for(child);
+  EdgesWatch watch(page, patience);
+  const int code = wait_for(child, watch);
   if (code == kNotFound) {
     fail(std::string("there is no ") + kLauncher + " to start ranks with",
          "Install an MPI, such as Debian's openmpi-bin, or use cpu:N.");

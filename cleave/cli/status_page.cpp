@@ -16,6 +16,7 @@ namespace cleave {
 
 // Two texts, of which one is complete at any moment.
 struct StatusPage::Line {
+  std::atomic<int> process;
   std::atomic<int> ended;
   std::atomic<int> current;  // 1 or 2: which text counts; 0: none yet
   std::array<std::array<char, 104>, 2> texts;
@@ -80,6 +81,7 @@ void StatusPage::write(const std::string& text) {
   const std::size_t length = std::min(text.size(), to.size() - 1);
   std::copy_n(text.data(), length, to.data());
   to[length] = '\0';
+  line.process.store(getpid());
   line.current.store(next);
 }
 
@@ -89,13 +91,23 @@ void StatusPage::mark_ended() {
   }
 }
 
+bool StatusPage::has_ended() const {
+  for (int rank = 0; lines_ != nullptr && rank < ranks_; ++rank) {
+    if (lines_[rank].ended.load() != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 std::vector<StatusPage::Lost> StatusPage::lost() const {
   std::vector<Lost> found;
   for (int rank = 0; lines_ != nullptr && rank < ranks_; ++rank) {
     const Line& line = lines_[rank];
     const int current = line.current.load();
     if (current != 0 && line.ended.load() == 0) {
-      found.push_back({rank, line.texts[current - 1].data()});
+      found.push_back(
+          {rank, line.process.load(), line.texts[current - 1].data()});
     }
   }
   return found;

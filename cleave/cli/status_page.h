@@ -34,9 +34,13 @@ class StatusPage {
   // A rank that began and never said that it ends.
   struct Lost {
     int rank = 0;
+    int process = 0;
     std::string doing;
   };
   std::vector<Lost> lost() const;
+
+  // Whether some rank said that it ends.
+  bool has_ended() const;
 
  private:
   struct Line;

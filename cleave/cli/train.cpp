@@ -103,7 +103,7 @@ void train(const TrainArguments& arguments, const Overrides& overrides) {
       fail("devices.use is mpi, but no launcher started this process",
            "Start it with mpirun or srun, or write mpi:N for N ranks here.");
     }
-    launch_ranks(*ranks);
+    launch_ranks(*ranks, config.devices.patience);
     return;
   }
   Job job(config);

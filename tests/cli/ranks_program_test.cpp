@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "cleave/atomic_file.h"
+#include "cleave/cli/status_page.h"
 #include "program.h"
 
 namespace cleave {
@@ -42,7 +43,9 @@ TEST_F(RanksProgram, processes_train_what_threads_train) {
 TEST_F(RanksProgram, replicas_and_shards_train_too) {
   for (const char* options : {"--parallel.replicas 2",
                               "--parallel.replicas 2 --parallel.shard "
-                              "optimizer --train.clip 1"}) {
+                              "optimizer --train.clip 1",
+                              "--parallel.replicas 2 --parallel.shard "
+                              "gradients"}) {
     const Outcome outcome =
         cleave("train " + small_config() +
                " --devices.use mpi:4 --output.overwrite --json " + options);
@@ -92,10 +95,13 @@ TEST_F(RanksProgram, ranks_that_were_started_differently_refuse) {
 // A run in the background, whose output can be read while it goes on.
 class LongRun {
  public:
-  LongRun(const std::string& arguments, std::string log)
+  // `environment`: "NAME=value ", to be set for it.
+  LongRun(const std::string& arguments,
+          std::string log,
+          const std::string& environment = "")
       : log_(std::move(log)), child_(fork()) {
     if (child_ == 0) {
-      const std::string command = std::string("exec ") + CLEAVE_PROGRAM + " " +
+      const std::string command = environment + "exec " + CLEAVE_PROGRAM + " " +
                                   arguments + " > " + log_ + " 2>&1";
       execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
       _exit(127);
@@ -111,6 +117,7 @@ class LongRun {
   LongRun& operator=(const LongRun&) = delete;
 
   void interrupt() { kill(child_, SIGINT); }
+  void end_hard() { kill(child_, SIGKILL); }
 
   std::string output() const {
     std::ifstream log(log_);
@@ -192,52 +199,190 @@ void expect_all_gone(const std::map<int, pid_t>& ranks) {
   }
 }
 
-// More with CLEAVE_KILLS: any rank, at any moment.
+// A job whose ranks can be caught at what they do.
+class WatchedRun : public LongRun {
+ public:
+  // `folder`: for its temporary files, and no others.
+  WatchedRun(const std::string& arguments, const std::string& folder, int ranks)
+      : LongRun(arguments, folder + "/log", "TMPDIR=" + folder + " "),
+        folder_(folder),
+        count_(ranks) {}
+
+  // Stops the rank while it does that; 0 when it does not within a minute.
+  pid_t caught(int rank, const std::string& deed) {
+    const Clock::time_point end = Clock::now() + std::chrono::minutes(1);
+    pid_t process = 0;
+    while (Clock::now() < end) {
+      if (process == 0) {
+        process = process_of(rank);
+        continue;
+      }
+      if (!doing(rank).ends_with(deed)) {
+        continue;
+      }
+      kill(process, SIGSTOP);
+      while (state_of(process) != 'T' && state_of(process) != '\0') {
+      }
+      if (doing(rank).ends_with(deed)) {
+        return process;
+      }
+      kill(process, SIGCONT);
+    }
+    return 0;
+  }
+
+  // The ranks that run now.
+  std::map<int, pid_t> processes() const {
+    std::map<int, pid_t> found;
+    for (int rank = 0; rank < count_; ++rank) {
+      if (const pid_t process = process_of(rank); process != 0) {
+        found[rank] = process;
+      }
+    }
+    return found;
+  }
+
+ private:
+  std::string doing(int rank) {
+    if (!page_) {
+      for (const auto& entry : fs::directory_iterator(folder_)) {
+        const std::string name = entry.path().filename();
+        if (name.starts_with("cleave-") && name.size() == 13 &&
+            fs::file_size(entry) > 0) {
+          page_ = std::make_unique<StatusPage>(entry.path(), 0, count_);
+        }
+      }
+    }
+    if (page_) {
+      for (const StatusPage::Lost& line : page_->lost()) {
+        if (line.rank == rank) {
+          return line.doing;
+        }
+      }
+    }
+    return "";
+  }
+
+  static char state_of(pid_t process) {
+    std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+    std::string text;
+    std::getline(file, text);
+    const std::size_t name = text.rfind(") ");
+    return name == std::string::npos ? '\0' : text[name + 2];
+  }
+
+  // Of this job only: it has this job's folder in its environment.
+  pid_t process_of(int rank) const {
+    const std::string own = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
+    const std::string job = "TMPDIR=" + folder_;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      std::error_code unknown;
+      if (fs::read_symlink(entry.path() / "exe", unknown) !=
+          fs::path(CLEAVE_PROGRAM)) {
+        continue;
+      }
+      std::ifstream file(entry.path() / "environ");
+      const std::string all{std::istreambuf_iterator<char>(file), {}};
+      const std::string words = '\0' + all;
+      if (words.find('\0' + own + '\0') != std::string::npos &&
+          words.find('\0' + job + '\0') != std::string::npos) {
+        return std::stoi(entry.path().filename());
+      }
+    }
+    return 0;
+  }
+
+  std::string folder_;
+  int count_;
+  std::unique_ptr<StatusPage> page_;
+};
+
+// All deeds once; more with CLEAVE_KILLS. The rank is drawn.
 TEST_F(RanksProgram, a_killed_rank_ends_the_job_and_is_named) {
+  const std::vector<std::string> deeds{
+      "start", "forward", "backward", "update", "save"};
   const char* const more = std::getenv("CLEAVE_KILLS");
-  const int kills = more != nullptr ? std::atoi(more) : 3;
+  const int kills =
+      more != nullptr ? std::atoi(more) : static_cast<int>(deeds.size());
+  constexpr int kRanks = 3;
   std::mt19937 random(7);
   for (int i = 0; i < kills; ++i) {
-    const std::string log = path("log" + std::to_string(i));
-    LongRun run("train " + small_config() +
-                    " --devices.use mpi:3 --parallel.stages 3 "
-                    "--parallel.schedule 1f1b --train.epochs 100000 "
-                    "--output.overwrite",
-                log);
-    ASSERT_TRUE(run.says("step ")) << run.output();
-    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 300));
-    const std::map<int, pid_t> ranks = run.ranks();
-    ASSERT_EQ(ranks.size(), 3u) << run.output();
-    const int victim = static_cast<int>(random() % 3);
-    kill(ranks.at(victim), SIGKILL);
+    const std::string& deed = deeds[i % deeds.size()];
+    const int victim = static_cast<int>(random() % kRanks);
+    const std::string folder = path("kill" + std::to_string(i));
+    fs::create_directories(folder);
+    WatchedRun run("train " + small_config() +
+                       " --devices.use mpi:3 --parallel.stages 3 "
+                       "--parallel.schedule 1f1b --output.overwrite "
+                       "--train.epochs " +
+                       (deed == "save" ? "1" : "100000"),
+                   folder,
+                   kRanks);
+    const pid_t process = run.caught(victim, deed);
+    ASSERT_NE(process, 0) << deed << " of rank " << victim << run.output();
+    const std::map<int, pid_t> ranks = run.processes();
+    kill(process, SIGKILL);
     EXPECT_EQ(run.ends_within(std::chrono::seconds(5)), 75)
-        << run.output().substr(0, 2000);
+        << deed << ": " << run.output().substr(0, 2000);
     const std::string output = run.output();
-    EXPECT_NE(output.find("rank " + std::to_string(victim) +
-                          " of this machine was lost in: "),
-              std::string::npos)
-        << output.substr(output.size() -
-                         std::min<std::size_t>(output.size(), 2000));
+    const std::size_t named = output.find("rank " + std::to_string(victim) +
+                                          " of this machine was lost in: ");
+    ASSERT_NE(named, std::string::npos) << deed << ": " << output;
+    EXPECT_NE(output.find(deed, named), std::string::npos) << output;
     expect_all_gone(ranks);
   }
 }
 
+// In the middle of a step; with CLEAVE_KILLS also at the others.
 TEST_F(RanksProgram, a_stopped_rank_is_named_when_its_time_is_over) {
-  LongRun run("train " + small_config() +
-                  " --devices.use mpi:2 --devices.patience 2 "
-                  "--parallel.stages 2 --parallel.schedule 1f1b "
-                  "--train.epochs 100000",
-              path("log"));
-  ASSERT_TRUE(run.says("step 3")) << run.output();
-  const std::map<int, pid_t> ranks = run.ranks();
-  kill(ranks.at(1), SIGSTOP);
-  EXPECT_EQ(run.ends_within(std::chrono::seconds(20)), 75) << run.output();
-  const std::string output = run.output();
-  EXPECT_NE(output.find("rank 0 ("), std::string::npos) << output;
-  EXPECT_NE(output.find("waited 2.00 s for"), std::string::npos) << output;
-  EXPECT_NE(output.find("from rank 1 ("), std::string::npos) << output;
-  EXPECT_NE(output.find("microbatch"), std::string::npos) << output;
-  expect_all_gone(ranks);
+  const std::vector<std::string> deeds{
+      "backward", "start", "forward", "update", "save"};
+  const char* const more = std::getenv("CLEAVE_KILLS");
+  const int stops = more != nullptr ? std::atoi(more) : 1;
+  constexpr int kRanks = 2;
+  for (int i = 0; i < stops; ++i) {
+    const std::string& deed = deeds[i % deeds.size()];
+    const int victim = (i + 1) % kRanks;
+    const std::string folder = path("stop" + std::to_string(i));
+    fs::create_directories(folder);
+    WatchedRun run("train " + small_config() +
+                       " --devices.use mpi:2 --devices.patience 2 "
+                       "--parallel.stages 2 --parallel.schedule 1f1b "
+                       "--output.overwrite --train.epochs " +
+                       (deed == "save" ? "1" : "100000"),
+                   folder,
+                   kRanks);
+    ASSERT_NE(run.caught(victim, deed), 0) << deed << run.output();
+    const std::map<int, pid_t> ranks = run.processes();
+    EXPECT_EQ(run.ends_within(std::chrono::seconds(20)), 75)
+        << deed << ": " << run.output().substr(0, 2000);
+    const std::string output = run.output();
+    EXPECT_NE(output.find("rank " + std::to_string(victim)), std::string::npos)
+        << deed << ": " << output;
+    if (deed == "backward") {
+      EXPECT_NE(output.find("waited 2.00 s for"), std::string::npos) << output;
+      EXPECT_NE(output.find("microbatch"), std::string::npos) << output;
+    }
+    expect_all_gone(ranks);
+  }
+}
+
+TEST_F(RanksProgram, a_killed_merge_leaves_nothing_half_done) {
+  ASSERT_EQ(cleave("train " + small_config() + " --devices.use mpi:2").code, 0);
+  const std::string file = path("run") + "/model.safetensors";
+  ASSERT_EQ(cleave("merge " + path("run")).code, 0);
+  const std::string whole = read_file(file);
+  std::mt19937 random(7);
+  for (int i = 0; i < 5; ++i) {
+    fs::remove(file);
+    LongRun merge("merge " + path("run"), path("log"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 300));
+    merge.end_hard();
+    merge.ends_within(std::chrono::seconds(5));
+    EXPECT_TRUE(!fs::exists(file) || read_file(file) == whole);
+  }
+  EXPECT_EQ(cleave("merge " + path("run")).code, 0);
+  EXPECT_EQ(read_file(file), whole);
 }
 
 TEST_F(RanksProgram, an_interrupted_job_keeps_what_it_has) {

@@ -1,6 +1,7 @@
 #include "cleave/cli/status_page.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace cleave {
 namespace {
@@ -13,10 +14,13 @@ TEST(StatusPage, tells_who_ended_without_a_word) {
   first.write("start");
   second.write("start");
   second.write("stage 1, microbatch 3, backward");
+  EXPECT_FALSE(launcher.has_ended());
   first.mark_ended();
+  EXPECT_TRUE(launcher.has_ended());
   const auto lost = launcher.lost();
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_EQ(lost[0].rank, 1);
+  EXPECT_EQ(lost[0].process, getpid());
   EXPECT_EQ(lost[0].doing, "stage 1, microbatch 3, backward");
 }
 
