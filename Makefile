@@ -1,7 +1,7 @@
 # Two commands on a fresh machine: `make quickstart`, `make test`. Everything
 # else is CMake with the presets of CMakePresets.json.
 
-.PHONY: help quickstart test build bench format lint asan install clean setup
+.PHONY: help quickstart test build bench format lint asan tsan install clean setup
 
 help:
 	@echo "make quickstart   install what is missing, build, walk the eight steps"
@@ -9,6 +9,7 @@ help:
 	@echo "make build        build the program at build/cleave"
 	@echo "make bench        build and run the benchmarks"
 	@echo "make asan         tests under address and undefined-behaviour sanitizers"
+	@echo "make tsan         tests of what threads share, under the thread sanitizer"
 	@echo "make format       format all C++ files"
 	@echo "make lint         check format, names and style (clang-format, clang-tidy)"
 	@echo "make install      install program and library (PREFIX=/usr/local)"
@@ -34,6 +35,18 @@ asan: setup
 	cmake --preset asan
 	cmake --build --preset asan -j $(JOBS)
 	ASAN_OPTIONS=detect_leaks=0 ctest --preset asan -j $(JOBS)
+
+tsan: setup
+	cmake --preset tsan
+	cmake --build --preset tsan -j $(JOBS)
+	for test in comm/test_comm schedule/test_schedule plan/test_plan \
+	    "train/test_train --gtest_filter=$(raced)"; do \
+	  TSAN_OPTIONS="halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp" \
+	    build-tsan/tests/$$test || exit 1; \
+	done
+
+# Of the tests of training, under the thread sanitizer: not every network.
+raced = Trainer*:Failure*:*Exactness*_2_devices_*:*Replicas*2x2*
 
 bench: setup
 	./setup.sh bench
@@ -63,4 +76,4 @@ install: build
 	cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-asan
+	rm -rf build build-asan build-tsan
