@@ -21,8 +21,8 @@ class GroupTransport : public Transport {
   Message receive(Rank from, const Tag& tag) override {
     return all_.receive(members_.at(from.value), tag);
   }
-  void expect(Rank from, const Tag& tag, Message into) override {
-    all_.expect(members_.at(from.value), tag, std::move(into));
+  void expect(Rank from, const Tag& tag, const Message& into) override {
+    all_.expect(members_.at(from.value), tag, into);
   }
   void note(const Doing& doing) override { all_.note(doing); }
 

@@ -98,8 +98,8 @@ class MpiTransport : public Transport {
   Message receive(Rank from, const Tag& tag) override {
     return hub_.take(from, tag);
   }
-  void expect(Rank from, const Tag& tag, Message into) override {
-    hub_.expect(from, tag, std::move(into));
+  void expect(Rank from, const Tag& tag, const Message& into) override {
+    hub_.expect(from, tag, into);
   }
   void note(const Doing& doing) override { hub_.note(doing); }
 
@@ -308,9 +308,9 @@ void MpiHub::post(Rank to,
   }
 }
 
-void MpiHub::expect(Rank from, const Tag& tag, Message into) {
+void MpiHub::expect(Rank from, const Tag& tag, const Message& into) {
   const std::lock_guard lock(mutex_);
-  expected_[{from, tag}] = std::move(into);
+  expected_[{from, tag}] = into;
 }
 
 Message MpiHub::take(Rank from, const Tag& tag) {

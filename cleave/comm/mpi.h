@@ -68,7 +68,7 @@ class MpiHub : public Hub {
   }
 
   void send(Rank to, const Tag& tag, const Message& message);
-  void expect(Rank from, const Tag& tag, Message into);
+  void expect(Rank from, const Tag& tag, const Message& into);
   Message take(Rank from, const Tag& tag);
 
  private:

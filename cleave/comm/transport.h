@@ -74,7 +74,9 @@ class Transport {
   // into these tensors, which it fills or leaves as they are: receive() then
   // returns some of them. Where an undefined one stands, and where memory is
   // shared anyway, nothing changes.
-  virtual void expect(Rank /*from*/, const Tag& /*tag*/, Message /*into*/) {}
+  virtual void expect(Rank /*from*/,
+                      const Tag& /*tag*/,
+                      const Message& /*into*/) {}
 
   // Keeps what the rank is about to do, where somebody may ask.
   virtual void note(const Doing& /*doing*/) {}

@@ -37,6 +37,18 @@ Profile rescaled(const Profile& profile, std::int64_t batch, int microbatches) {
   return result;
 }
 
+// What one replica has of these parameters where they are divided.
+Bytes own_section(Bytes parameters, const PlanRequest& request) {
+  const int replicas = std::max(1, request.replicas);
+  return {(parameters.value + replicas - 1) / replicas};
+}
+
+// Those that stay from one microbatch to the next.
+Bytes gradient_memory(Bytes parameters, const PlanRequest& request) {
+  return request.shard == Shard::gradients ? own_section(parameters, request)
+                                           : parameters;
+}
+
 }  // namespace
 
 PlanBasis::PlanBasis(const Profile& measured,
@@ -50,18 +62,6 @@ Seconds message_time(const LayerCost& layer, const PlanRequest& request) {
   return request.message_latency +
          Seconds{static_cast<double>(layer.crossing.value) /
                  request.message_bandwidth};
-}
-
-// What one replica has of these parameters where they are divided.
-Bytes own_section(Bytes parameters, const PlanRequest& request) {
-  const int replicas = std::max(1, request.replicas);
-  return {(parameters.value + replicas - 1) / replicas};
-}
-
-// Those that stay from one microbatch to the next.
-Bytes gradient_memory(Bytes parameters, const PlanRequest& request) {
-  return request.shard == Shard::gradients ? own_section(parameters, request)
-                                           : parameters;
 }
 
 // Parameters, gradients, and the optimizer's states. While replicas add up

@@ -65,23 +65,18 @@ struct StagePlan {
   Seconds update;   // predicted: the optimizer, once per step
   Seconds message;  // predicted: to the next stage; zero for the last
   Bytes parameters;
-  // Predicted: what is there all the time (parameters, their copies in another
-  // precision, gradients and states); what one microbatch keeps from F to B,
-  // with what it was given, and from B to W; how far that grows while a B that
-  // leaves a W turns the one into the other, layer by layer, and while the
-  // first B without a W turns it into gradients; what an action needs beside;
-  // the gradients that stay in a step, which are part of `fixed`; and what
-  // replicas need to add up those of one microbatch at once.
-  Bytes fixed;
-  Bytes activations;
-  Bytes kept_for_weights;
-  Bytes growth;
-  Bytes first_growth;
-  Bytes working;
-  Bytes gradients;
-  Bytes sums;
-  Bytes memory;  // the device's budget; zero: without limit
-  Bytes peak;    // predicted, of the device: with all its stages
+  // Predicted memory.
+  Bytes fixed;             // all the time: parameters, their copies in another
+                           // precision, states, gradients, waiting messages
+  Bytes activations;       // of a microbatch, from F to B, with its inputs
+  Bytes kept_for_weights;  // of a microbatch, from B to W
+  Bytes growth;        // while a B that leaves a W turns the one into the other
+  Bytes first_growth;  // while the first B without a W turns it into gradients
+  Bytes working;       // what an action needs beside
+  Bytes gradients;     // of `fixed`, what is there from the first one on
+  Bytes sums;          // while replicas add up those of one microbatch at once
+  Bytes memory;        // the device's budget; zero: without limit
+  Bytes peak;          // predicted, of the device: with all its stages
 
   bool operator==(const StagePlan&) const = default;
 };

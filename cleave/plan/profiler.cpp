@@ -44,7 +44,7 @@ class CacheFiller {
   volatile unsigned sum_ = 0;  // so that compilers let it be read
 };
 
-// What one run of a layer took.
+// What one run of a layer took, in time and memory.
 struct Timing {
   Seconds forward;
   Seconds backward;
@@ -147,6 +147,7 @@ class Trial {
     return text.str();
   }
 
+  // Runs it once in training, forward only.
   Footprint forward(const Values& inputs) {
     const at::Tensor history = at::empty({}).requires_grad_();
     Values given = copies_of(inputs);
