@@ -45,7 +45,12 @@ function(cleave_mpi_test name ranks program)
   add_test(NAME ${name}
     COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
             $<TARGET_FILE:${program}> ${ARGN})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 300 PROCESSORS 2 ENVIRONMENT
+  set(timeout 300)
+  if(CLEAVE_SANITIZE)
+    set(timeout 1200)  # more ranks than cores, and each of them slower
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} PROCESSORS 2
+    ENVIRONMENT
     "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;\
 OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_hwloc_base_binding_policy=none")
 endfunction()

@@ -49,6 +49,27 @@ Bytes gradient_memory(Bytes parameters, const PlanRequest& request) {
                                            : parameters;
 }
 
+void add_layer(const LayerCost& layer, double speed, StagePlan& stage) {
+  stage.layers.push_back(layer.name);
+  stage.forward += layer.forward / speed;
+  stage.backward += layer.backward / speed;
+  stage.weight += layer.weight / speed;
+  stage.update += layer.update / speed;
+  stage.parameters += layer.parameters;
+  stage.fixed += layer.copies;
+  stage.activations += layer.activations;
+  stage.kept_for_weights += layer.kept_for_weights;
+  stage.growth += std::max(Bytes{}, layer.kept_for_weights - layer.activations);
+  stage.first_growth += std::max(Bytes{}, layer.parameters - layer.activations);
+  stage.working = std::max(stage.working, layer.working);
+}
+
+// To and from a neighbour a message may wait to be taken.
+void add_message(Bytes crossing, StagePlan& stage) {
+  stage.fixed += crossing;
+  stage.working += crossing;
+}
+
 }  // namespace
 
 PlanBasis::PlanBasis(const Profile& measured,
@@ -82,45 +103,26 @@ StagePlan stage_of(const PlanBasis& basis,
                    int first,
                    int end) {
   StagePlan result{.device = device.name, .memory = device.memory};
-  Bytes copies;
   const std::vector<LayerCost>& layers = basis.profile.layers;
-  if (first > 0) {  // it keeps what it was given
-    result.activations = layers[first - 1].crossing + layers[first].let_go;
-  }
   for (int i = first; i < end; ++i) {
-    const LayerCost& layer = layers[i];
-    result.layers.push_back(layer.name);
-    result.forward += layer.forward / device.speed;
-    result.backward += layer.backward / device.speed;
-    result.weight += layer.weight / device.speed;
-    result.update += layer.update / device.speed;
-    result.parameters += layer.parameters;
-    copies += layer.copies;
-    result.activations += layer.activations;
-    result.kept_for_weights += layer.kept_for_weights;
-    result.growth +=
-        std::max(Bytes{}, layer.kept_for_weights - layer.activations);
-    result.first_growth +=
-        std::max(Bytes{}, layer.parameters - layer.activations);
-    result.working = std::max(result.working, layer.working);
+    add_layer(layers[i], device.speed, result);
   }
   for (Seconds* time :
        {&result.forward, &result.backward, &result.weight, &result.update}) {
     *time = whole_picoseconds(*time);
   }
-  result.fixed = parameter_memory(result.parameters, basis.request) + copies;
+  result.fixed += parameter_memory(result.parameters, basis.request);
   result.gradients = gradient_memory(result.parameters, basis.request);
   if (basis.request.replicas > 1 && basis.request.shard == Shard::gradients) {
     result.sums = 2 * result.parameters;  // the own ones, and what others sent
   }
-  // To and from both sides a message may wait to be taken.
   if (first > 0) {
-    result.fixed += layers[first - 1].crossing;
-    result.working += layers[first - 1].crossing;
+    const Bytes given = layers[first - 1].crossing;
+    result.activations += given + layers[first].let_go;  // it keeps all of it
+    add_message(given, result);
   }
   if (end < std::ssize(layers)) {
-    result.fixed += layers[end - 1].crossing;
-    result.working += layers[end - 1].crossing;
+    add_message(layers[end - 1].crossing, result);
     result.message =
         whole_picoseconds(message_time(layers[end - 1], basis.request));
   }
