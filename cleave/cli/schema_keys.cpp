@@ -4,6 +4,7 @@
 
 #include "cleave/cli/schema.h"
 #include "cleave/model/precision.h"
+#include "cleave/plan/plan.h"
 #include "cleave/schedule/registry.h"
 
 // To add a key: a member in config.h that holds its default, and a row here.
@@ -41,7 +42,6 @@ using Choices = std::array<std::string_view, count>;
 
 constexpr Choices<4> kFamilies{"mlp", "convnet", "resnet", "gpt"};
 constexpr Choices<2> kSources{"synthetic", "fashion-mnist"};
-constexpr Choices<3> kShards{"none", "optimizer", "gradients"};
 constexpr Choices<4> kTasks{"classification", "regression", "tokens", "images"};
 constexpr auto kScheduleNames = [] {
   Choices<kSchedules.size() + 1> names{kAutoSchedule};
@@ -181,7 +181,7 @@ constexpr std::array kKeys{
     Key{"parallel.shard",
         slot<&Config::parallel, &ParallelConfig::shard>,
         "what replicas divide among them, instead of everyone having all",
-        one_of(kShards)},
+        one_of(kShardNames)},
     Key{"parallel.microbatches",
         slot<&Config::parallel, &ParallelConfig::microbatches>,
         "parts a batch is cut into; auto: what is predicted to be fastest",

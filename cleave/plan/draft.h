@@ -30,7 +30,7 @@ class Draft {
   std::optional<Plan> best_plan(bool moves_cuts) const;
 
   // The least budget, the same for every device, with which best_plan() finds
-  // something. Where devices have several stages, to a thousandth.
+  // something, to a thousandth.
   Bytes smallest_budget() const;
 
   const CutProblem& problem() const { return problem_; }

@@ -403,8 +403,12 @@ std::vector<int> replicas_to_try(int devices, const PlanRequest& request) {
 Shard shard_named(const std::string& name) {
   const auto* const known = std::ranges::find(kShardNames, name);
   if (known == kShardNames.end()) {
+    std::string names;
+    for (const std::string_view one : kShardNames) {
+      names += (names.empty() ? "" : ", ") + std::string(one);
+    }
     fail("there is nothing to shard called '" + name + "'",
-         "Choose one of: none, optimizer, gradients.");
+         "Choose one of: " + names + ".");
   }
   return static_cast<Shard>(known - kShardNames.begin());
 }

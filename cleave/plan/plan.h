@@ -85,7 +85,7 @@ struct StagePlan {
 struct MeshTried {
   int replicas = 1;
   int devices = 1;  // of each replica
-  Seconds step;     // predicted; zero: nothing fits
+  Seconds step;     // predicted; zero: there is no such plan
   Bytes peak;       // predicted, of the device that needs most
 
   bool operator==(const MeshTried&) const = default;

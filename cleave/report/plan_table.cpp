@@ -165,7 +165,7 @@ std::string comparison(const Plan& plan) {
     text += text.empty() ? "compared  | " : "          | ";
     text += counted(mesh.replicas, "replica") + " of " +
             counted(mesh.devices, "device") + ": ";
-    text += mesh.step.value <= 0 ? "does not fit"
+    text += mesh.step.value <= 0 ? "no plan is possible"
                                  : "step " + to_text(mesh.step) +
                                        ", largest peak " + to_text(mesh.peak);
     text += mesh.replicas == plan.replicas ? ", chosen\n" : "\n";

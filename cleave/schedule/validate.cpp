@@ -297,6 +297,10 @@ void Validator::check_waits() {
   }
 }
 
+bool makes_gradients(Op op, bool split) {
+  return op == Op::weight || (op == Op::backward && !split);
+}
+
 }  // namespace
 
 std::vector<Problem> problems(const Schedule& schedule) {
@@ -371,9 +375,8 @@ Bytes needed_for(Op op, const StageBytes& bytes, bool split) {
   const Bytes more = op == Op::forward             ? bytes.kept
                      : op == Op::backward && split ? bytes.growth
                                                    : Bytes{};
-  const bool makes_gradients =
-      op == Op::weight || (op == Op::backward && !split);
-  return more + bytes.working + (makes_gradients ? bytes.sums : Bytes{});
+  return more + bytes.working +
+         (makes_gradients(op, split) ? bytes.sums : Bytes{});
 }
 
 std::vector<Bytes> peak_bytes(const Schedule& schedule,
@@ -390,8 +393,8 @@ std::vector<Bytes> peak_bytes(const Schedule& schedule,
       }
       const StageBytes& bytes = stages.at(stage.value);
       const bool split = order.is_split(stage, microbatch);
-      const bool first = op != Op::forward && (op == Op::weight || !split) &&
-                         has_gradients.insert(stage).second;
+      const bool first =
+          makes_gradients(op, split) && has_gradients.insert(stage).second;
       if (first && split) {
         now += bytes.gradients;
       }

@@ -25,7 +25,7 @@ struct Pass {
   std::vector<Batch> microbatches;  // the first stage reads the inputs, the
                                     // last one the targets; may be none
   int first = 0;  // of them, counted over the batches of all replicas
-  int most = 0;   // that a replica has
+  int most = 0;   // microbatches that any replica has
   const Loss* loss = nullptr;
   std::int64_t count = 0;  // the loss's count over the whole batch
   std::uint64_t seed = 0;

@@ -67,7 +67,7 @@ TEST(PlanTable, says_why_it_has_so_many_replicas) {
       "MiB\n"
       "          | 2 replicas of 2 devices: step 250 ms, largest peak 5.00 "
       "MiB, chosen\n"
-      "          | 4 replicas of 1 device: does not fit\n");
+      "          | 4 replicas of 1 device: no plan is possible\n");
 }
 
 TEST(PlanTable, can_do_without_unicode) {
