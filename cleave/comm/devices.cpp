@@ -76,6 +76,13 @@ std::vector<int> share_of(const std::vector<int>& cores, int index, int count) {
   return {cores.begin() + index * each, cores.begin() + (index + 1) * each};
 }
 
+// Of the calling thread's operations. libtorch gives a thread that asks for the
+// first time what any thread set last: so it asks before it sets.
+void use_threads(int count) {
+  at::get_num_threads();
+  at::set_num_threads(count);
+}
+
 }  // namespace
 
 Device shared_device(int index, int count, const DeviceOptions& options) {
@@ -110,7 +117,15 @@ void settle_on(const Device& device) {
     // A container may forbid it; the device then runs unpinned, and correctly.
     sched_setaffinity(0, sizeof(set), &set);
   }
-  at::set_num_threads(device.threads);
+  use_threads(device.threads);
+}
+
+AloneOnItsThread::AloneOnItsThread() : threads_(at::get_num_threads()) {
+  use_threads(1);
+}
+
+AloneOnItsThread::~AloneOnItsThread() {
+  use_threads(threads_);
 }
 
 Machine this_machine() {

@@ -37,6 +37,20 @@ Device shared_device(int index, int count, const DeviceOptions& options = {});
 // device's cores.
 void settle_on(const Device& device);
 
+// While it lives, operations of the calling thread use no other: the cores
+// belong to the devices, and threads of a team that is done go on spinning for
+// a while, in which a device would have to share its core with them.
+class AloneOnItsThread {
+ public:
+  AloneOnItsThread();
+  AloneOnItsThread(const AloneOnItsThread&) = delete;
+  AloneOnItsThread& operator=(const AloneOnItsThread&) = delete;
+  ~AloneOnItsThread();
+
+ private:
+  int threads_;  // before
+};
+
 // What this machine offers, for people to read.
 struct Machine {
   std::string processor;

@@ -214,6 +214,7 @@ Trainer::Portion Trainer::own_portion(std::int64_t samples) const {
 Batch Trainer::read_portion(const Dataset& data,
                             std::span<const std::int64_t> indices,
                             const Portion& portion) {
+  const AloneOnItsThread alone;
   return portion.count == 0
              ? Batch{}
              : data.get(indices.subspan(portion.first, portion.count));

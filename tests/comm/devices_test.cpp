@@ -70,6 +70,27 @@ TEST(Devices, a_thread_that_settles_stays_on_the_device_s_cores) {
   EXPECT_EQ(threads, 1);
 }
 
+TEST(Devices, a_device_s_threads_are_not_changed_by_what_others_set) {
+  Device one = local_devices("cpu:1")[0];
+  one.threads = 1;
+  int threads = 0;
+  std::thread([&] {
+    settle_on(one);
+    std::thread([] { at::set_num_threads(2); }).join();
+    threads = at::get_num_threads();
+  }).join();
+  EXPECT_EQ(threads, 1);
+}
+
+TEST(Devices, a_thread_can_be_kept_to_itself_for_a_while) {
+  at::set_num_threads(2);
+  {
+    const AloneOnItsThread alone;
+    EXPECT_EQ(at::get_num_threads(), 1);
+  }
+  EXPECT_EQ(at::get_num_threads(), 2);
+}
+
 TEST(Devices, the_machine_is_described) {
   const Machine machine = this_machine();
   EXPECT_FALSE(machine.processor.empty());

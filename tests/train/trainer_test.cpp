@@ -52,6 +52,31 @@ Plan two_stages(const Model& model) {
   return plan_of(model, {3, model.size() - 3}, "1f1b", 4, 20);
 }
 
+// Remembers with how many threads it was read.
+class WatchedDataset : public TensorDataset {
+ public:
+  using TensorDataset::TensorDataset;
+
+  Batch get(std::span<const std::int64_t> indices) const override {
+    most_threads = std::max(most_threads, at::get_num_threads());
+    return TensorDataset::get(indices);
+  }
+
+  mutable int most_threads = 0;
+};
+
+TEST(Trainer, reading_a_batch_takes_no_cores_from_the_devices) {
+  at::set_num_threads(2);
+  const WatchedDataset data(
+      torch::randn({60, 3}), torch::randint(3, {60}), 3, "watched");
+  const Model model = small_mlp();
+  Trainer trainer(model, two_stages(model), test_devices(2), {});
+  Recorder recorder;
+  trainer.fit(data, {.epochs = 1, .test = &data}, recorder);
+  EXPECT_EQ(data.most_threads, 1);
+  EXPECT_EQ(at::get_num_threads(), 2);
+}
+
 TEST(Trainer, fit_learns_and_tells_what_it_does) {
   const Model model = small_mlp();
   Trainer trainer(model,
