@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <span>
 #include <string>
 
 #include "cleave/error.h"
@@ -24,15 +25,15 @@ bool is_held_by_nobody_else(const at::Tensor& tensor) {
 }
 
 void check_targets(const at::Tensor& targets, std::int64_t classes) {
-  const at::Tensor wrong =
-      targets.ne(kIgnoredTarget) & (targets.lt(0) | targets.ge(classes));
-  if (wrong.any().item<bool>()) {
-    fail("target " +
-             std::to_string(
-                 targets.masked_select(wrong)[0].item<std::int64_t>()) +
-             " is out of bounds: there are " + std::to_string(classes) +
-             " classes",
-         "");
+  const std::span all(targets.const_data_ptr<std::int64_t>(),
+                      static_cast<std::size_t>(targets.numel()));
+  for (const std::int64_t target : all) {
+    if (target != kIgnoredTarget && (target < 0 || target >= classes)) {
+      fail("target " + std::to_string(target) +
+               " is out of bounds: there are " + std::to_string(classes) +
+               " classes",
+           "");
+    }
   }
 }
 
@@ -129,13 +130,13 @@ at::Tensor cross_entropy_sum(at::Tensor scores, const at::Tensor& targets) {
     return at::cross_entropy_loss(
         scores, targets, /*weight=*/{}, at::Reduction::Sum, kIgnoredTarget);
   }
-  check_targets(targets, scores.size(1));
+  const at::Tensor in_order = targets.contiguous();
+  check_targets(in_order, scores.size(1));
   const at::Tensor room =
       is_held_by_nobody_else(scores)
           ? scores.detach()
           : at::empty_like(scores.detach(), at::MemoryFormat::Contiguous);
-  return RowwiseCrossEntropy::apply(
-      scores.contiguous(), targets.contiguous(), room);
+  return RowwiseCrossEntropy::apply(scores.contiguous(), in_order, room);
 }
 
 }  // namespace cleave

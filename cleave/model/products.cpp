@@ -17,7 +17,7 @@ using Pointwise = at::Tensor(const at::Tensor&,
                              std::optional<c10::string_view>);
 
 // Smaller ones do not pay for its longer way.
-constexpr std::int64_t kLeastWork = 1 << 21;  // multiplications
+constexpr std::int64_t kLeastWork = 1 << 24;  // multiplications
 
 const c10::TypedOperatorHandle<Pointwise>* find_onednn() {
   static const auto found =
@@ -32,13 +32,14 @@ const c10::TypedOperatorHandle<Pointwise>* find_onednn() {
   return found ? &*found : nullptr;
 }
 
-bool is_for_onednn(const at::Tensor& rows, const at::Tensor& weight) {
-  return rows.scalar_type() == at::kFloat &&
-         weight.scalar_type() == at::kFloat && rows.is_cpu() &&
-         rows.numel() * weight.numel() /
-                 std::max<std::int64_t>(rows.size(-1), 1) >=
+// `shared`: the size of the dimension over which the product sums up.
+bool is_for_onednn(const at::Tensor& one,
+                   const at::Tensor& other,
+                   std::int64_t shared) {
+  return one.numel() * other.numel() / std::max<std::int64_t>(shared, 1) >=
              kLeastWork &&
-         find_onednn() != nullptr;
+         one.scalar_type() == at::kFloat && other.scalar_type() == at::kFloat &&
+         one.is_cpu() && find_onednn() != nullptr;
 }
 
 at::Tensor by_onednn(const at::Tensor& rows,
@@ -53,7 +54,7 @@ at::Tensor by_onednn(const at::Tensor& rows,
 at::Tensor linear_product(const at::Tensor& input,
                           const at::Tensor& weight,
                           const std::optional<at::Tensor>& bias) {
-  if (!is_for_onednn(input, weight)) {
+  if (!is_for_onednn(input, weight, weight.size(1))) {
     return at::linear(input, weight, bias);
   }
   std::vector<std::int64_t> shape = input.sizes().vec();
@@ -63,14 +64,15 @@ at::Tensor linear_product(const at::Tensor& input,
 }
 
 at::Tensor product(const at::Tensor& rows, const at::Tensor& weight) {
-  return is_for_onednn(rows, weight.t()) ? by_onednn(rows, weight.t(), {})
-                                         : rows.mm(weight);
+  return is_for_onednn(rows, weight, weight.size(0))
+             ? by_onednn(rows, weight.t(), {})
+             : rows.mm(weight);
 }
 
 // Lying in order, which takes a copy, columns are multiplied faster by more
 // than the copy costs.
 at::Tensor weight_product(const at::Tensor& rows, const at::Tensor& input) {
-  return is_for_onednn(rows.t(), input.t())
+  return is_for_onednn(rows, input, rows.size(0))
              ? by_onednn(rows.t().contiguous(), input.t(), {})
              : rows.t().mm(input);
 }

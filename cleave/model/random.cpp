@@ -9,15 +9,34 @@
 #include "cleave/model/intercept.h"
 
 namespace cleave {
+
+// Made when something is drawn from it: most layers draw nothing, and filling
+// a generator's state takes longer than many of them.
+class LazyGenerator {
+ public:
+  explicit LazyGenerator(std::uint64_t key) : key_(key) {}
+
+  const at::Generator& get() {
+    if (!generator_.defined()) {
+      generator_ = at::detail::createCPUGenerator(key_);
+    }
+    return generator_;
+  }
+
+ private:
+  std::uint64_t key_;
+  at::Generator generator_;
+};
+
 namespace {
 
 // libtorch's random operations take a generator and fall back to one global
 // per process, which concurrent stages would draw from in any order. Where a
 // RandomStream is open, they are given the thread's own.
 
-at::Generator*& current_generator() {
+LazyGenerator*& current_generator() {
   // NOLINTNEXTLINE: what a thread draws from has to be known to the thread.
-  thread_local at::Generator* generator = nullptr;
+  thread_local LazyGenerator* generator = nullptr;
   return generator;
 }
 
@@ -35,7 +54,7 @@ void draw_from_stream(const c10::OperatorHandle& op,
   for (size_t i = 0; current_generator() && i < arguments.size(); ++i) {
     c10::IValue& value = (*stack)[first + i];
     if (takes_generator(arguments[i]) && value.isNone()) {
-      value = *current_generator();
+      value = current_generator()->get();
     }
   }
   op.redispatchBoxed(keys & kAfterIntercept, stack);
@@ -97,14 +116,14 @@ std::uint64_t random_key(const Moment& moment, std::string_view layer) {
 
 struct RandomStream::State {
   explicit State(std::uint64_t key)
-      : generator(at::detail::createCPUGenerator(key)),
+      : generator(key),
         before(std::exchange(current_generator(), &generator)) {}
   ~State() { current_generator() = before; }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  at::Generator generator;
-  at::Generator* before;
+  LazyGenerator generator;
+  LazyGenerator* before;
   Intercept intercept;
 };
 

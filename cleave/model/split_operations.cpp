@@ -9,10 +9,12 @@
 #include <torch/library.h>
 #include <torch/types.h>
 
+#include <string_view>
+#include <typeinfo>
+
 #include "cleave/model/intercept.h"
 #include "cleave/model/low_precision.h"
-#include "cleave/model/numbers.h"
-#include "cleave/model/products.h"
+#include "cleave/model/split_linear.h"
 #include "cleave/model/weight_queue.h"
 
 namespace cleave {
@@ -30,87 +32,6 @@ bool can_split(const at::Tensor& weight,
          (!bias || !bias->defined() ||
           (bias->requires_grad() && bias->is_leaf()));
 }
-
-// Gives the gradients of the defined ones of `parameters` to the queue, or,
-// where there is none for them, returns them at once, undefined for undefined.
-variable_list now_or_later(const Values& parameters,
-                           const WeightQueue::Work& work) {
-  Values defined;
-  for (const at::Tensor& parameter : parameters) {
-    if (parameter.defined()) {
-      defined.push_back(parameter);
-    }
-  }
-  variable_list now(parameters.size());
-  if (WeightQueue* queue = queue_for(defined)) {
-    queue->push(defined, work);
-    return now;
-  }
-  const Values gradients = work();
-  for (size_t i = 0, next = 0; i < parameters.size(); ++i) {
-    if (parameters[i].defined()) {
-      const at::Tensor& gradient = gradients[next++];
-      now[i] = gradient.is_sparse() ? gradient.to_dense() : gradient;
-    }
-  }
-  return now;
-}
-
-// Sums of bf16 are made in fp32.
-at::Tensor sum_of_rows(const at::Tensor& rows) {
-  if (rows.scalar_type() != at::kBFloat16 || !rows.is_contiguous()) {
-    return rows.sum(0, false, at::kFloat);
-  }
-  at::Tensor sums = at::zeros({rows.size(1)}, at::dtype(at::kFloat));
-  const Bf16* const values = numbers<Bf16>(rows);
-  for (std::int64_t row = 0; row < rows.size(0); ++row) {
-    kernels::add(
-        numbers<float>(sums), values + row * rows.size(1), rows.size(1));
-  }
-  return sums;
-}
-
-struct SplitLinear : torch::autograd::Function<SplitLinear> {
-  static at::Tensor forward(AutogradContext* context,
-                            const at::Tensor& input,
-                            const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias) {
-    const at::Tensor used_input = computed_with(input);
-    const at::Tensor used_weight = computed_with(weight);
-    context->save_for_backward(
-        {used_input, used_weight, weight, bias.value_or(at::Tensor())});
-    return linear_product(used_input,
-                          used_weight,
-                          bias ? std::optional(computed_with(*bias)) : bias);
-  }
-
-  static variable_list backward(AutogradContext* context,
-                                const variable_list& gradients) {
-    const variable_list saved = context->get_saved_variables();
-    const at::Tensor& input = saved[0];
-    const at::Tensor& weight = saved[1];
-    const at::Tensor rows = gradients[0].reshape({-1, weight.size(0)});
-    at::Tensor of_input;
-    if (context->needs_input_grad(0)) {
-      of_input = product(rows, weight).view(input.sizes());
-    }
-    const bool has_bias = saved[3].defined();
-    // Detached: its history would keep what entered the stage.
-    const at::Tensor values = input.detach();
-    const variable_list of_weights =
-        now_or_later({saved[2], saved[3]}, [rows, values, has_bias] {
-          Values result{
-              weight_product(rows, values.reshape({-1, values.size(-1)}))};
-          if (has_bias) {
-            result.push_back(rows.scalar_type() == at::kBFloat16
-                                 ? sum_of_rows(rows)
-                                 : rows.sum(0));
-          }
-          return result;
-        });
-    return {of_input, of_weights[0], of_weights[1]};
-  }
-};
 
 // The gradient of an embedding's weights. Sparse where it may be: a microbatch
 // uses few of the rows. What repeats in a microbatch is added in its order, as
@@ -278,7 +199,7 @@ at::Tensor linear(c10::DispatchKeySet keys,
                   const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias) {
   if (can_split(weight, bias) && input.dim() >= 2 && weight.dim() == 2) {
-    return SplitLinear::apply(input, weight, bias);
+    return split_linear(input, weight, bias);
   }
   return at::_ops::linear::redispatch(
       keys & kAfterIntercept,
@@ -287,10 +208,16 @@ at::Tensor linear(c10::DispatchKeySet keys,
       bias ? std::optional(computed_with(*bias)) : bias);
 }
 
+// Whether the node belongs to a transpose. Its own name() says it too, but
+// takes longer than a small product.
+bool is_transpose(const torch::autograd::Node& node) {
+  return std::string_view(typeid(node).name()).ends_with("10TBackward0E");
+}
+
 // The parameter that `tensor` is the transpose of; undefined if it is none.
 at::Tensor transposed_parameter(const at::Tensor& tensor) {
   const auto node = tensor.requires_grad() ? tensor.grad_fn() : nullptr;
-  if (node == nullptr || tensor.dim() != 2 || node->name() != "TBackward0") {
+  if (node == nullptr || tensor.dim() != 2 || !is_transpose(*node)) {
     return {};
   }
   const auto* sum = dynamic_cast<torch::autograd::AccumulateGrad*>(
@@ -308,7 +235,7 @@ at::Tensor addmm(c10::DispatchKeySet keys,
   const at::Tensor weight = transposed_parameter(matrix);
   if (weight.defined() && bias.dim() == 1 && can_split(weight, bias) &&
       beta.equal(1) && alpha.equal(1)) {
-    return SplitLinear::apply(input, weight, std::optional(bias));
+    return split_linear(input, weight, std::optional(bias));
   }
   return at::_ops::addmm::redispatch(
       keys & kAfterIntercept, bias, input, matrix, beta, alpha);
@@ -319,7 +246,7 @@ at::Tensor matmul(c10::DispatchKeySet keys,
                   const at::Tensor& matrix) {
   const at::Tensor weight = transposed_parameter(matrix);
   if (weight.defined() && can_split(weight) && input.dim() >= 2) {
-    return SplitLinear::apply(input, weight, std::optional<at::Tensor>());
+    return split_linear(input, weight, std::optional<at::Tensor>());
   }
   return at::_ops::matmul::redispatch(keys & kAfterIntercept, input, matrix);
 }

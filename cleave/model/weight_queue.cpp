@@ -147,4 +147,26 @@ WeightQueue* queue_for(const Values& parameters) {
   return current.queue;
 }
 
+Values now_or_later(const Values& parameters, const WeightQueue::Work& work) {
+  Values defined;
+  for (const at::Tensor& parameter : parameters) {
+    if (parameter.defined()) {
+      defined.push_back(parameter);
+    }
+  }
+  Values now(parameters.size());
+  if (WeightQueue* queue = queue_for(defined)) {
+    queue->push(defined, work);
+    return now;
+  }
+  const Values gradients = work();
+  for (size_t i = 0, next = 0; i < parameters.size(); ++i) {
+    if (parameters[i].defined()) {
+      const at::Tensor& gradient = gradients[next++];
+      now[i] = gradient.is_sparse() ? gradient.to_dense() : gradient;
+    }
+  }
+  return now;
+}
+
 }  // namespace cleave

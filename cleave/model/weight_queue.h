@@ -78,6 +78,10 @@ class SplittingBackward {
 // or no SplittingBackward is alive. Undefined parameters do not matter.
 WeightQueue* queue_for(const Values& parameters);
 
+// Gives the gradients of the defined ones of `parameters` to the queue, or,
+// where there is none for them, returns them at once, undefined for undefined.
+Values now_or_later(const Values& parameters, const WeightQueue::Work& work);
+
 // Registers the operations; called by SplittingForward.
 void install_split_operations();
 

@@ -1,0 +1,127 @@
+#include "cleave/model/split_linear.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/types.h>
+
+#include <memory>
+#include <type_traits>
+
+#include "cleave/model/intercept.h"
+#include "cleave/model/low_precision.h"
+#include "cleave/model/numbers.h"
+#include "cleave/model/products.h"
+#include "cleave/model/weight_queue.h"
+
+namespace cleave {
+namespace {
+
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+// How libtorch holds its nodes depends on its version.
+using NodePointer =
+    std::remove_cvref_t<decltype(std::declval<at::Tensor>().grad_fn())>;
+
+template <class Node>
+auto make_node() {
+  if constexpr (std::is_constructible_v<NodePointer, std::shared_ptr<Node>>) {
+    return std::shared_ptr<Node>(
+        new Node(), [](auto* node) { deleteNode(node); });
+  } else {
+    return c10::make_intrusive<Node>();
+  }
+}
+
+at::Tensor as_rows(const at::Tensor& values) {
+  return values.dim() == 2 ? values : values.reshape({-1, values.size(-1)});
+}
+
+// Sums of bf16 are made in fp32.
+at::Tensor sum_of_rows(const at::Tensor& rows) {
+  if (rows.scalar_type() != at::kBFloat16 || !rows.is_contiguous()) {
+    return rows.sum(0, false, at::kFloat);
+  }
+  at::Tensor sums = at::zeros({rows.size(1)}, at::dtype(at::kFloat));
+  const Bf16* const values = numbers<Bf16>(rows);
+  for (std::int64_t row = 0; row < rows.size(0); ++row) {
+    kernels::add(
+        numbers<float>(sums), values + row * rows.size(1), rows.size(1));
+  }
+  return sums;
+}
+
+// A node as autograd's own operations have them. torch::autograd::Function would
+// do, but takes as long as a small product.
+struct LinearBackward : torch::autograd::Node {
+  variable_list apply(variable_list&& gradients) override {
+    if (!gradients[0].defined()) {
+      return variable_list(3);
+    }
+    const at::Tensor input = used_input.unpack();
+    const at::Tensor weight = used_weight.unpack();
+    const at::Tensor rows = as_rows(gradients[0]);
+    at::Tensor of_input;
+    if (task_should_compute_output(0)) {
+      of_input = product(rows, weight);
+      if (input.dim() != 2) {
+        of_input = of_input.view(input.sizes());
+      }
+    }
+    // Detached: its history would keep what entered the stage.
+    Values of_weights = now_or_later(
+        {parameter, bias},
+        [rows, values = input.detach(), has_bias = bias.defined()] {
+          Values result{weight_product(rows, as_rows(values))};
+          if (has_bias) {
+            result.push_back(rows.scalar_type() == at::kBFloat16
+                                 ? sum_of_rows(rows)
+                                 : rows.sum(0));
+          }
+          return result;
+        });
+    return {of_input, std::move(of_weights[0]), std::move(of_weights[1])};
+  }
+
+  void release_variables() override {
+    used_input.reset_data();
+    used_weight.reset_data();
+  }
+
+  std::string name() const override { return "LinearBackward"; }
+
+  SavedVariable used_input;
+  SavedVariable used_weight;
+  at::Tensor parameter;
+  at::Tensor bias;  // undefined where there is none
+};
+
+}  // namespace
+
+at::Tensor split_linear(const at::Tensor& input,
+                        const at::Tensor& weight,
+                        const std::optional<at::Tensor>& bias) {
+  const auto node = make_node<LinearBackward>();
+  node->parameter = weight;
+  node->bias = bias.value_or(at::Tensor());
+  node->set_next_edges(
+      torch::autograd::collect_next_edges(input, weight, node->bias));
+  at::Tensor result;
+  {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const c10::impl::ExcludeDispatchKeyGuard not_again(kInterceptKey);
+    const at::Tensor used_input = computed_with(input);
+    const at::Tensor used_weight = computed_with(weight);
+    node->used_input = SavedVariable(used_input, /*is_output=*/false);
+    node->used_weight = SavedVariable(used_weight, /*is_output=*/false);
+    result = linear_product(used_input,
+                            used_weight,
+                            bias ? std::optional(computed_with(*bias)) : bias);
+  }
+  torch::autograd::set_history(result, node);
+  return result;
+}
+
+}  // namespace cleave
