@@ -64,6 +64,18 @@ void add_layer(const LayerCost& layer, double speed, StagePlan& stage) {
   stage.working = std::max(stage.working, layer.working);
 }
 
+// Where there is nothing to do for weights, nothing is done.
+void add_overhead(const StageOverhead& overhead,
+                  double speed,
+                  StagePlan& stage) {
+  stage.forward += overhead.forward / speed;
+  stage.backward += overhead.backward / speed;
+  stage.weight +=
+      (stage.weight > Seconds{} ? overhead.weight : Seconds{}) / speed;
+  stage.update +=
+      (stage.update > Seconds{} ? overhead.update : Seconds{}) / speed;
+}
+
 // To and from a neighbour a message may wait to be taken.
 void add_message(Bytes crossing, StagePlan& stage) {
   stage.fixed += crossing;
@@ -107,6 +119,7 @@ StagePlan stage_of(const PlanBasis& basis,
   for (int i = first; i < end; ++i) {
     add_layer(layers[i], device.speed, result);
   }
+  add_overhead(basis.profile.overhead, device.speed, result);
   for (Seconds* time :
        {&result.forward, &result.backward, &result.weight, &result.update}) {
     *time = whole_picoseconds(*time);

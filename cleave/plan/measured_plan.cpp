@@ -10,7 +10,7 @@ namespace cleave {
 namespace {
 
 // Numbers of microbatches per device that are tried.
-constexpr std::int64_t kPerDevice[] = {2, 4, 8};
+constexpr std::int64_t kPerDevice[] = {1, 2, 4, 8};
 
 std::int64_t size_of_microbatch(std::int64_t batch, int microbatches) {
   return (batch + microbatches - 1) / microbatches;
@@ -77,10 +77,7 @@ Profile between(const Profile& small, const Profile& large, double samples) {
   for (size_t i = 0; i < result.layers.size(); ++i) {
     LayerCost& cost = result.layers[i];
     const LayerCost& other = large.layers[i];
-    for (const auto time : {&LayerCost::forward,
-                            &LayerCost::backward,
-                            &LayerCost::weight,
-                            &LayerCost::update}) {
+    for (const auto time : kLayerTimes) {
       cost.*time = std::max(Seconds{},
                             (1 - share) * (cost.*time) + share * (other.*time));
     }

@@ -86,9 +86,15 @@ void check_profile(const Profile& profile) {
   const auto is_time = [](Seconds time) {
     return std::isfinite(time.value) && time.value >= 0;
   };
+  if (!std::ranges::all_of(kOverheadTimes, [&](auto time) {
+        return is_time(profile.overhead.*time);
+      })) {
+    fail("the overhead of the profile is below zero, or no number",
+         "Profile the model again.");
+  }
   for (const LayerCost& layer : profile.layers) {
-    if (!is_time(layer.forward) || !is_time(layer.backward) ||
-        !is_time(layer.weight) || !is_time(layer.update) ||
+    if (!std::ranges::all_of(kLayerTimes,
+                             [&](auto time) { return is_time(layer.*time); }) ||
         std::min({layer.parameters,
                   layer.activations + layer.let_go,
                   layer.let_go,

@@ -30,12 +30,33 @@ struct LayerCost {
   bool operator==(const LayerCost&) const = default;
 };
 
+// What any stage takes for a microbatch beside its layers; the update once per
+// step.
+struct StageOverhead {
+  Seconds forward;
+  Seconds backward;
+  Seconds weight;
+  Seconds update;
+
+  bool operator==(const StageOverhead&) const = default;
+};
+
+inline constexpr auto kLayerTimes = {&LayerCost::forward,
+                                     &LayerCost::backward,
+                                     &LayerCost::weight,
+                                     &LayerCost::update};
+inline constexpr auto kOverheadTimes = {&StageOverhead::forward,
+                                        &StageOverhead::backward,
+                                        &StageOverhead::weight,
+                                        &StageOverhead::update};
+
 // A model as the planner sees it: costs, no tensors.
 struct Profile {
   std::string model;
   std::int64_t microbatch = 1;  // samples in the microbatch that was measured
   std::string device;           // what it was measured on
   int measured = 0;             // layers timed; the others equal one of them
+  StageOverhead overhead;
   std::vector<LayerCost> layers;
 
   bool operator==(const Profile&) const = default;

@@ -37,6 +37,20 @@ LayerCost read_layer(const JsonFields& fields) {
           .crossing = fields.bytes("crossing_bytes")};
 }
 
+Json to_json(const StageOverhead& overhead) {
+  return {{"forward_ms", to_milliseconds(overhead.forward)},
+          {"backward_ms", to_milliseconds(overhead.backward)},
+          {"weight_ms", to_milliseconds(overhead.weight)},
+          {"update_ms", to_milliseconds(overhead.update)}};
+}
+
+StageOverhead read_overhead(const JsonFields& fields) {
+  return {.forward = fields.milliseconds("forward_ms"),
+          .backward = fields.milliseconds("backward_ms"),
+          .weight = fields.milliseconds("weight_ms"),
+          .update = fields.milliseconds("update_ms")};
+}
+
 }  // namespace
 
 std::string to_json(const Profile& profile) {
@@ -48,6 +62,7 @@ std::string to_json(const Profile& profile) {
                          {"microbatch", profile.microbatch},
                          {"device", profile.device},
                          {"measured", profile.measured},
+                         {"overhead", to_json(profile.overhead)},
                          {"layers", layers}});
 }
 
@@ -57,13 +72,19 @@ Profile parse_profile(const std::string& json, const std::string& source) {
       root,
       source,
       "",
-      {"model", "microbatch", "device", "measured", "layers"});
+      {"model", "microbatch", "device", "measured", "overhead", "layers"});
   Profile profile{
       .model = fields.text("model"),
       .microbatch = fields.whole("microbatch", 1),
       .device = fields.text("device"),
       .measured = static_cast<int>(fields.whole("measured", 0, INT_MAX)),
+      .overhead = {},
       .layers = {}};
+  if (const auto overhead = fields.object(
+          "overhead",
+          {"forward_ms", "backward_ms", "weight_ms", "update_ms"})) {
+    profile.overhead = read_overhead(*overhead);
+  }
   for (const JsonFields& layer : fields.objects("layers",
                                                 {"name",
                                                  "forward_ms",

@@ -22,15 +22,15 @@ struct ProfileOptions {
   Precision precision = Precision::fp32;
 };
 
-// Measures every layer on all devices at the same time, as training will use
-// them: cores that share caches, memory or power slow each other. The times of
-// F, B, W and of an update are medians on a device and means over the devices;
-// before each, other memory is read, as much as a device would use between two
-// turns of a layer. Also the bytes of parameters, of what backward and weights
-// need, and of what crosses a cut behind the layer. Layers of the same kind and
-// shapes are timed once. The loss counts with the last layer. Layers are built
-// one at a time: the whole model is never in memory. REQUIRES: at least one
-// device.
+// Measures the layers on all devices at the same time, as training will use
+// them: cores that share caches, memory or power slow each other. Layers of the
+// same kind and shapes are timed as one; one of every kind, and as many more as
+// a device would have, take turns in forward, backward, weights and update. The
+// times are medians on a device and means over the devices, without what a
+// stage takes for itself: that is the overhead. Also the bytes of parameters,
+// of what backward and weights need, and of what crosses a cut behind the
+// layer. The loss counts with the last layer. No more layers are in memory than
+// fill the caches: the whole model never is. REQUIRES: at least one device.
 Profile profile(const Model& model,
                 const Batch& microbatch,
                 const ProfileOptions& options,

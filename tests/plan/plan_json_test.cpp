@@ -378,6 +378,10 @@ TEST(ProfileJson, reading_gives_back_exactly_what_was_written) {
                     .microbatch = random.whole(1, INT64_MAX),
                     .device = random.name(),
                     .measured = static_cast<int>(random.whole(0, 100)),
+                    .overhead = {random.time(),
+                                 random.time(),
+                                 random.time(),
+                                 random.time()},
                     .layers = {}};
     for (std::int64_t s = random.whole(0, 4); s > 0; --s) {
       profile.layers.push_back({.name = random.name(),

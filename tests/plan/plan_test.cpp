@@ -50,6 +50,27 @@ std::string error_of(const Profile& profile,
   return "no error";
 }
 
+TEST(MakePlan, what_a_stage_takes_for_itself_counts_once_per_stage) {
+  Profile profile = profile_of(std::vector<double>(8, 0.001));
+  profile.overhead = {{0.0001}, {0.0002}, {0.0003}, {0.0004}};
+  profile.layers[0].weight = {0.005};
+  profile.layers[0].update = {0.006};
+  const Plan plan = make_plan(
+      profile, devices(2), {.batch = 4, .stages = 2, .schedule = "1f1b"});
+  const auto layers = static_cast<double>(plan.stages[1].layers.size());
+  EXPECT_DOUBLE_EQ(plan.stages[1].forward.value, 0.001 * layers + 0.0001);
+  EXPECT_DOUBLE_EQ(plan.stages[1].backward.value, 0.002 * layers + 0.0002);
+  EXPECT_DOUBLE_EQ(plan.stages[0].weight.value, 0.0053);
+  EXPECT_DOUBLE_EQ(plan.stages[0].update.value, 0.0064);
+  // Where there is nothing to do for weights, nothing is done.
+  EXPECT_EQ(plan.stages[1].weight.value, 0);
+  EXPECT_EQ(plan.stages[1].update.value, 0);
+  profile.overhead.backward = {-1};
+  EXPECT_EQ(error_of(profile, devices(2), {.batch = 4}),
+            "the overhead of the profile is below zero, or no number. Profile "
+            "the model again.");
+}
+
 TEST(MakePlan, predicts_the_closed_form_for_even_stages) {
   const Profile profile = profile_of(std::vector<double>(8, 0.001));
   for (const char* schedule : {"1f1b", "gpipe"}) {

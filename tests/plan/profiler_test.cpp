@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <set>
+
 #include "cleave/comm/memory.h"
 #include "cleave/error.h"
 #include "cleave/model/families.h"
@@ -37,9 +39,8 @@ TEST(Profiler, bytes_are_those_of_the_layers) {
   EXPECT_EQ(linear.crossing.value, 4 * kSamples * kWidth);
   EXPECT_EQ(linear.activations.value, 4 * kSamples * kWidth);
   EXPECT_EQ(found.layers.back().crossing.value, 0);
-  for (const LayerCost& layer : found.layers) {
-    EXPECT_GT(layer.forward.value, 0) << layer.name;
-  }
+  EXPECT_GT(linear.forward.value, 0);
+  EXPECT_GT(linear.weight.value, 0);
 }
 
 // What a stage of these layers keeps of a microbatch, with what it was given.
@@ -106,6 +107,17 @@ TEST(Profiler, layers_of_the_same_kind_are_measured_once) {
   EXPECT_EQ(found.layers[3].forward, found.layers[5].forward);
 }
 
+TEST(Profiler, what_a_stage_takes_for_itself_is_told_apart) {
+  const Profile found =
+      profile(wide_mlp(), samples(), {cross_entropy}, {two_devices().front()});
+  EXPECT_GT(found.overhead.forward.value, 0);
+  EXPECT_GT(found.overhead.backward.value, 0);
+  for (const LayerCost& layer : found.layers) {
+    EXPECT_GE(layer.forward.value, 0) << layer.name;
+    EXPECT_GE(layer.backward.value, 0) << layer.name;
+  }
+}
+
 TEST(Profiler, a_skip_counts_at_every_cut_it_crosses) {
   const Model model =
       resnet({.input = {1, 4, 4}, .outputs = 2, .width = 2, .depth = 1});
@@ -138,15 +150,14 @@ TEST(Profiler, the_number_of_microbatches_is_chosen_where_it_is_left_open) {
   const Plan found =
       plan(model, two_devices(), samples(), {cross_entropy}, {.batch = 64});
   check_plan(found, model.layer_names());
-  EXPECT_TRUE(found.microbatches == 4 || found.microbatches == 8 ||
-              found.microbatches == 16)
-      << found.microbatches;
+  const std::set tried{2, 4, 8, 16};
+  EXPECT_TRUE(tried.contains(found.microbatches)) << found.microbatches;
 }
 
 TEST(Profiler, a_small_batch_has_no_more_microbatches_than_samples) {
   const Plan found =
       plan(wide_mlp(), two_devices(), samples(), {cross_entropy}, {.batch = 3});
-  EXPECT_EQ(found.microbatches, 3);
+  EXPECT_LE(found.microbatches, 3);
 }
 
 TEST(Between, lies_on_the_line_through_both) {

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "cleave/plan/trial.h"
+
+// For the profiler only.
+namespace cleave {
+
+// Layers that have their turns one after the other, as in a stage: each finds
+// in the caches what a stage of all of them would leave there.
+class Rehearsal {
+ public:
+  // The arguments must outlive it.
+  Rehearsal(const Model& model,
+            const Batch& batch,
+            const ProfileOptions& options,
+            std::shared_ptr<DeviceMemory> memory);
+
+  // Behind the layers that were added before. `kind` is any number but
+  // kNothing, the same for layers that must cost the same.
+  void add(int layer, int kind, const Values& inputs);
+
+  // By kind, medians of several turns of every layer; under kNothing what a
+  // stage costs that has nothing to do.
+  std::map<int, Timing> run();
+  static constexpr int kNothing = -1;
+
+ private:
+  struct Actor {
+    int kind;
+    Values inputs;
+    Trial trial;
+  };
+
+  void have_turns();
+
+  const Model& model_;
+  Model nothing_;
+  const Batch& batch_;
+  const ProfileOptions& options_;
+  std::shared_ptr<DeviceMemory> memory_;
+  std::list<Actor> actors_;
+};
+
+}  // namespace cleave

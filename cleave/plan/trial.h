@@ -1,0 +1,79 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cleave/comm/memory.h"
+#include "cleave/model/stage.h"
+#include "cleave/plan/profiler.h"
+
+// One layer on trial. For the profiler only.
+namespace cleave {
+
+// A value that leaves a layer.
+struct TrialOutput {
+  at::Tensor value;  // a copy, in no device's memory
+  int input = -1;    // which one it is, passed on
+  Bytes loose;       // a new one: what is free again when nobody else keeps it
+};
+
+// What a layer's forward leaves in memory.
+struct Footprint {
+  std::vector<TrialOutput> outputs;
+  std::vector<bool> keeps;  // by input: for its backward
+  Bytes made;  // its new outputs, and what else it keeps for backward
+};
+
+// What one turn of a layer took, in time and memory.
+struct Timing {
+  Seconds forward;
+  Seconds backward;
+  Seconds weight;
+  Seconds update;
+  Bytes kept_for_weights;
+  Bytes working;
+};
+
+// Runs a layer as a stage of its own, in the memory given.
+class Trial {
+ public:
+  Trial(const Model& model,
+        int layer,
+        const ProfileOptions& options,
+        std::shared_ptr<DeviceMemory> memory);
+
+  // Equal for layers that must cost the same.
+  std::string kind(const Values& inputs) const;
+
+  // Runs it once in training, forward only.
+  Footprint footprint(const Values& inputs);
+
+  // A turn: these four in this order. Other trials may have their turns in
+  // between.
+  void forward(const Values& inputs, const Batch& batch, const Loss& loss);
+  void backward();
+  void weights();
+  void update();
+
+  // Of the last turn.
+  const Timing& timing() const { return timing_; }
+
+  Bytes copied_bytes() const { return stage_.network().copied(); }
+  Bytes parameter_bytes() const;
+
+ private:
+  Bytes freed_by_dropping(at::Tensor& value) const;
+
+  Stage stage_;
+  int layer_;
+  bool is_last_;
+  std::shared_ptr<DeviceMemory> memory_;
+  std::vector<at::Tensor> parameters_;
+  std::function<void()> update_;
+  Values gradients_;  // of its outputs, for the backward of this turn
+  Bytes seeds_;       // what they take
+  Timing timing_;
+};
+
+}  // namespace cleave
