@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 // enough. What else happens on the machine for a moment then weighs less.
 constexpr int kLeastTurns = 5;
 constexpr int kMostTurns = 50;
-constexpr std::chrono::milliseconds kLongEnough{500};
+constexpr std::chrono::milliseconds kLongEnough{300};
 
 // Has one number to update, and hands on what it is given.
 struct Nothing : torch::nn::Module {
