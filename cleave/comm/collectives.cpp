@@ -14,6 +14,7 @@ namespace {
 enum class Kind {
   parts,
   sums,
+  taken,
   gather,
   gather_lists,
   broadcast,
@@ -46,30 +47,47 @@ at::Tensor section(const at::Tensor& flat, Rank rank, int ranks) {
 // Adds tensors up; bf16 in fp32. The first one is read when the second comes.
 class Adder {
  public:
+  // `room`: one of the tensors to come. From then on the sum is made in its
+  // memory, unless it is bf16; undefined: in memory of its own.
+  explicit Adder(at::Tensor room = {})
+      : room_(has_wider_sums(room) ? at::Tensor() : std::move(room)) {}
+
   void add(const at::Tensor& next) {
     if (!next.defined()) {
       return;
     }
-    if (sum_.defined()) {
+    if (sum_.defined() && !is_room(next)) {
       sum_.add_(next);
-    } else if (!first_.defined()) {
+    } else if (!sum_.defined() && !first_.defined()) {
       first_ = next;
     } else {
-      sum_ = wide(first_).add(next);
+      const at::Tensor before = sum_.defined() ? sum_ : wide(first_);
+      sum_ = is_room(first_) || is_room(next) ? at::add_out(room_, before, next)
+                                              : before.add(next);
     }
   }
 
-  // In memory of its own.
+  // In memory that is its own, or the room.
   at::Tensor sum() const {
-    return sum_.defined() || !first_.defined() ? sum_ : wide(first_).clone();
+    return sum_.defined() || !first_.defined() ? sum_
+           : is_room(first_)                   ? first_
+                                               : wide(first_).clone();
   }
 
  private:
-  static at::Tensor wide(const at::Tensor& values) {
-    return values.scalar_type() == at::kBFloat16 ? values.to(at::kFloat)
-                                                 : values;
+  static bool has_wider_sums(const at::Tensor& values) {
+    return values.defined() && values.scalar_type() == at::kBFloat16;
   }
 
+  static at::Tensor wide(const at::Tensor& values) {
+    return has_wider_sums(values) ? values.to(at::kFloat) : values;
+  }
+
+  bool is_room(const at::Tensor& values) const {
+    return room_.defined() && values.is_same(room_);
+  }
+
+  at::Tensor room_;
   at::Tensor first_;
   at::Tensor sum_;
 };
@@ -104,7 +122,8 @@ Section section_of(std::int64_t numbers, Rank rank, int ranks) {
 Sum::Sum(Transport& ranks, const Message& values, int index)
     : ranks_(ranks),
       parts_{tag_of(Kind::parts, index)},
-      sums_{tag_of(Kind::sums, index)} {
+      sums_{tag_of(Kind::sums, index)},
+      taken_{tag_of(Kind::taken, index)} {
   for (const at::Tensor& tensor : values) {
     if (tensor.defined() && !tensor.is_contiguous()) {
       fail("only contiguous tensors can be summed over ranks",
@@ -129,11 +148,19 @@ void Sum::begin() {
 }
 
 Message Sum::scatter() {
+  return added_up(/*in_place=*/false);
+}
+
+Message Sum::added_up(bool in_place) {
   const torch::NoGradGuard no_grad;
-  std::vector<Adder> adders(values_.size());
+  const Message own = parts_of(ranks_.rank());
+  std::vector<Adder> adders;
+  for (const at::Tensor& values : own) {
+    adders.emplace_back(in_place ? values : at::Tensor());
+  }
   for (Rank rank; rank.value < ranks_.ranks(); ++rank.value) {
     const Message next =
-        rank == ranks_.rank() ? parts_of(rank) : ranks_.receive(rank, parts_);
+        rank == ranks_.rank() ? own : ranks_.receive(rank, parts_);
     for (std::size_t i = 0; i < adders.size(); ++i) {
       adders[i].add(next.at(i));
     }
@@ -149,7 +176,8 @@ Message Sum::scatter() {
 }
 
 // A rank has read its section of our values when its sums come, so the sums can
-// take their place.
+// take their place; and nobody else reads our own section. What we send of it
+// is ours again when the others say that they have taken it.
 Message Sum::finish() {
   const torch::NoGradGuard no_grad;
   if (ranks_.ranks() == 1) {
@@ -157,7 +185,7 @@ Message Sum::finish() {
   }
   for_others(ranks_,
              [&](Rank other) { ranks_.expect(other, sums_, parts_of(other)); });
-  const Message own = scatter();
+  const Message own = added_up(/*in_place=*/true);
   for_others(ranks_, [&](Rank other) { ranks_.send(other, sums_, own); });
   std::vector<Message> sums(ranks_.ranks());
   sums[ranks_.rank().value] = own;
@@ -171,6 +199,8 @@ Message Sum::finish() {
     }
     join(sections, values_[i]);
   }
+  for_others(ranks_, [&](Rank other) { ranks_.send(other, taken_, {}); });
+  for_others(ranks_, [&](Rank other) { ranks_.receive(other, taken_); });
   return values_;
 }
 

@@ -42,10 +42,14 @@ class Sum {
  private:
   Message parts_of(Rank rank) const;
 
+  // The own section of every sum, in new memory or in that of the values.
+  Message added_up(bool in_place);
+
   Transport& ranks_;
   Message values_;  // flat
   Tag parts_;
   Tag sums_;
+  Tag taken_;
 };
 
 // The tensor, summed over the ranks, in place.

@@ -98,15 +98,17 @@ Seconds message_time(const LayerCost& layer, const PlanRequest& request) {
 }
 
 // Parameters, gradients, and the optimizer's states. While replicas add up
-// gradients, the own sections of the sums, and what the others sent for them,
-// are there too.
+// gradients, what the others sent for the own sections is there too; with
+// shards also the sums, which otherwise take the place of the gradients.
 Bytes parameter_memory(Bytes parameters, const PlanRequest& request) {
   const Bytes section = own_section(parameters, request);
   const Bytes states = request.state_copies *
                        (request.shard == Shard::none ? parameters : section);
+  const int sections =
+      request.replicas - (request.shard == Shard::none ? 1 : 0);
   const Bytes sums = request.replicas < 2 || request.shard == Shard::gradients
                          ? Bytes{}
-                         : request.replicas * section;
+                         : sections * section;
   return parameters + gradient_memory(parameters, request) + states + sums;
 }
 

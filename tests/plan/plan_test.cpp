@@ -284,11 +284,13 @@ TEST(MakePlan, sharded_states_are_divided_among_replicas) {
   Profile profile = profile_of({0.01});
   profile.layers[0].parameters = {1000};
   PlanRequest request{.batch = 16, .replicas = 4, .microbatches = 1};
-  const Bytes whole = make_plan(profile, devices(4), request).stages[0].fixed;
+  // Parameters, gradients, two states, and what three others sent.
+  EXPECT_EQ(make_plan(profile, devices(4), request).stages[0].fixed,
+            Bytes{1000 + 1000 + 2 * 1000 + 3 * 250});
   request.shard = Shard::optimizer;
   const Plan sharded = make_plan(profile, devices(4), request);
   EXPECT_EQ(sharded.shard, Shard::optimizer);
-  EXPECT_EQ(whole - sharded.stages[0].fixed, Bytes{2 * (1000 - 250)});
+  EXPECT_EQ(sharded.stages[0].fixed, Bytes{1000 + 1000 + 2 * 250 + 4 * 250});
   // Gradients too, and no sums that wait for the last microbatch.
   request.shard = Shard::gradients;
   EXPECT_EQ(make_plan(profile, devices(4), request).stages[0].fixed,
