@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ranges>
 
 namespace cleave {
 namespace {
@@ -74,11 +73,11 @@ void Rehearsal::have_turns() {
   for (Actor& actor : actors_) {
     actor.trial.forward(actor.inputs, batch_, options_.loss);
   }
-  for (Actor& actor : std::views::reverse(actors_)) {
-    actor.trial.backward();
+  for (auto actor = actors_.rbegin(); actor != actors_.rend(); ++actor) {
+    actor->trial.backward();
   }
-  for (Actor& actor : std::views::reverse(actors_)) {
-    actor.trial.weights();
+  for (auto actor = actors_.rbegin(); actor != actors_.rend(); ++actor) {
+    actor->trial.weights();
   }
   for (Actor& actor : actors_) {
     actor.trial.update();
