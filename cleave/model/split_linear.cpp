@@ -28,8 +28,8 @@ using NodePointer =
 template <class Node>
 auto make_node() {
   if constexpr (std::is_constructible_v<NodePointer, std::shared_ptr<Node>>) {
-    return std::shared_ptr<Node>(
-        new Node(), [](auto* node) { deleteNode(node); });
+    return std::shared_ptr<Node>(new Node(),
+                                 [](auto* node) { deleteNode(node); });
   } else {
     return c10::make_intrusive<Node>();
   }
@@ -53,8 +53,8 @@ at::Tensor sum_of_rows(const at::Tensor& rows) {
   return sums;
 }
 
-// A node as autograd's own operations have them. torch::autograd::Function would
-// do, but takes as long as a small product.
+// A node as autograd's own operations have them. torch::autograd::Function
+// would do, but takes as long as a small product.
 struct LinearBackward : torch::autograd::Node {
   variable_list apply(variable_list&& gradients) override {
     if (!gradients[0].defined()) {
