@@ -41,7 +41,10 @@ at::Tensor as_rows(const at::Tensor& values) {
 
 // Sums of bf16 are made in fp32.
 at::Tensor sum_of_rows(const at::Tensor& rows) {
-  if (rows.scalar_type() != at::kBFloat16 || !rows.is_contiguous()) {
+  if (rows.scalar_type() != at::kBFloat16) {
+    return rows.sum(0);
+  }
+  if (!rows.is_contiguous()) {
     return rows.sum(0, false, at::kFloat);
   }
   at::Tensor sums = at::zeros({rows.size(1)}, at::dtype(at::kFloat));
@@ -76,9 +79,7 @@ struct LinearBackward : torch::autograd::Node {
         [rows, values = input.detach(), has_bias = bias.defined()] {
           Values result{weight_product(rows, as_rows(values))};
           if (has_bias) {
-            result.push_back(rows.scalar_type() == at::kBFloat16
-                                 ? sum_of_rows(rows)
-                                 : rows.sum(0));
+            result.push_back(sum_of_rows(rows));
           }
           return result;
         });
