@@ -1,3 +1,9 @@
+# Seconds for a test program: of hundreds of tests, or of more ranks than cores.
+set(cleave_test_timeout 300)
+if(CLEAVE_SANITIZE)
+  set(cleave_test_timeout 1200)
+endif()
+
 # cleave_folder(NAME [TORCH] SOURCES … [USES …] [PRIVATE_USES …])
 # One library per folder of cleave/. USES names what its headers need,
 # PRIVATE_USES header-only libraries that its sources need. TORCH: it moves
@@ -21,11 +27,13 @@ function(cleave_folder name)
   install(TARGETS cleave_${name} EXPORT cleave-targets ARCHIVE DESTINATION lib)
 endfunction()
 
-# cleave_test(FOLDER [TENSORS|TORCH] SOURCES … USES …): one gtest program per
-# folder; every TEST in it becomes a ctest case named FOLDER.Suite.name. TENSORS
-# and TORCH choose the precompiled header: without or with torch's modules.
+# cleave_test(FOLDER [TENSORS|TORCH] [PARTS N] SOURCES … USES …): one gtest program
+# per folder. TENSORS and TORCH choose the precompiled header: without or with
+# torch's modules. Every TEST becomes a ctest case named FOLDER.Suite.name; but
+# where each of them would load libtorch, which takes longer than most tests, the
+# program runs in PARTS (1 unless told), as FOLDER.part_1 and so on.
 function(cleave_test folder)
-  cmake_parse_arguments(ARG "TENSORS;TORCH" "" "SOURCES;USES" ${ARGN})
+  cmake_parse_arguments(ARG "TENSORS;TORCH" "PARTS" "SOURCES;USES" ${ARGN})
   add_executable(test_${folder} ${ARG_SOURCES})
   target_link_libraries(test_${folder} PRIVATE ${ARG_USES} GTest::gtest_main)
   if(ARG_TORCH)
@@ -35,8 +43,25 @@ function(cleave_test folder)
   endif()
   target_compile_definitions(test_${folder} PRIVATE
     CLEAVE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}.
-                       DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+  if(ARG_TORCH OR ARG_TENSORS)
+    cleave_test_parts(${folder} "${ARG_PARTS}")
+  else()
+    gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}.
+                         DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+  endif()
+endfunction()
+
+function(cleave_test_parts folder parts)
+  if(NOT parts)
+    set(parts 1)
+  endif()
+  foreach(part RANGE 1 ${parts})
+    math(EXPR index "${part} - 1")
+    add_test(NAME ${folder}.part_${part} COMMAND test_${folder} --gtest_brief=1)
+    set_tests_properties(${folder}.part_${part} PROPERTIES
+      TIMEOUT ${cleave_test_timeout}
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${parts};GTEST_SHARD_INDEX=${index}")
+  endforeach()
 endfunction()
 
 # cleave_mpi_test(NAME RANKS PROGRAM …): a test program with its arguments, started
@@ -45,11 +70,8 @@ function(cleave_mpi_test name ranks program)
   add_test(NAME ${name}
     COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
             $<TARGET_FILE:${program}> ${ARGN})
-  set(timeout 300)
-  if(CLEAVE_SANITIZE)
-    set(timeout 1200)  # more ranks than cores, and each of them slower
-  endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} PROCESSORS 2
+  set_tests_properties(${name} PROPERTIES
+    TIMEOUT ${cleave_test_timeout} PROCESSORS 2
     ENVIRONMENT
     "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;\
 OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_hwloc_base_binding_policy=none")
