@@ -140,6 +140,7 @@ TrainerOptions trainer_options_of(const Config& config, const Dataset& data) {
       .precision = precision_named(train.precision),
       .seed = static_cast<std::uint64_t>(train.seed),
       .patience = config.devices.patience,
+      .bucket = config.parallel.bucket,
   };
 }
 

@@ -63,6 +63,7 @@ struct ParallelConfig {
   std::optional<int> stages_per_device;
   std::optional<int> replicas = 1;
   std::string shard = "none";
+  Bytes bucket{8 << 20};
   std::optional<int> microbatches;
   std::string schedule = "auto";
   std::string plan;

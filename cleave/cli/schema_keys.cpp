@@ -182,6 +182,10 @@ constexpr std::array kKeys{
         slot<&Config::parallel, &ParallelConfig::shard>,
         "what replicas divide among them, instead of everyone having all",
         one_of(kShardNames)},
+    Key{"parallel.bucket",
+        slot<&Config::parallel, &ParallelConfig::bucket>,
+        "gradients that replicas add up together, at least; smaller ones start "
+        "earlier; empty: a stage's all at once"},
     Key{"parallel.microbatches",
         slot<&Config::parallel, &ParallelConfig::microbatches>,
         "parts a batch is cut into; auto: what is predicted to be fastest",

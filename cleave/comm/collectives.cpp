@@ -119,8 +119,9 @@ Section section_of(std::int64_t numbers, Rank rank, int ranks) {
   return {first, std::min(each, numbers - first)};
 }
 
-Sum::Sum(Transport& ranks, const Message& values, int index)
+Sum::Sum(Transport& ranks, const Message& values, Wanted wanted, int index)
     : ranks_(ranks),
+      wanted_(wanted),
       parts_{tag_of(Kind::parts, index)},
       sums_{tag_of(Kind::sums, index)},
       taken_{tag_of(Kind::taken, index)} {
@@ -142,17 +143,43 @@ Message Sum::parts_of(Rank rank) const {
   return parts;
 }
 
+// A rank has read its section of our values when its sums come, so the sums can
+// take their place.
 void Sum::begin() {
-  for_others(ranks_,
-             [&](Rank other) { ranks_.send(other, parts_, parts_of(other)); });
+  for_others(ranks_, [&](Rank other) {
+    if (wanted_ == Wanted::all) {
+      ranks_.expect(other, sums_, parts_of(other));
+    }
+    ranks_.send(other, parts_, parts_of(other));
+  });
 }
 
-Message Sum::scatter() {
-  return added_up(/*in_place=*/false);
+bool Sum::has_all_parts() const {
+  for (Rank rank; rank.value < ranks_.ranks(); ++rank.value) {
+    if (rank != ranks_.rank() && !ranks_.has(rank, parts_)) {
+      return false;
+    }
+  }
+  return true;
 }
 
-Message Sum::added_up(bool in_place) {
+void Sum::advance() {
+  if (!own_ && has_all_parts()) {
+    add_up();
+  }
+}
+
+void Sum::add_up() {
+  own_ = added_up();
+  if (wanted_ == Wanted::all) {
+    for_others(ranks_, [&](Rank other) { ranks_.send(other, sums_, *own_); });
+  }
+}
+
+// In new memory or, as nobody else reads the own section, in that of the values.
+Message Sum::added_up() const {
   const torch::NoGradGuard no_grad;
+  const bool in_place = wanted_ == Wanted::all;
   const Message own = parts_of(ranks_.rank());
   std::vector<Adder> adders;
   for (const at::Tensor& values : own) {
@@ -175,20 +202,18 @@ Message Sum::added_up(bool in_place) {
   return sums;
 }
 
-// A rank has read its section of our values when its sums come, so the sums can
-// take their place; and nobody else reads our own section. What we send of it
-// is ours again when the others say that they have taken it.
+// The sums that we sent are ours again when the others say that they have taken
+// them.
 Message Sum::finish() {
   const torch::NoGradGuard no_grad;
-  if (ranks_.ranks() == 1) {
-    return values_;
+  if (!own_) {
+    add_up();
   }
-  for_others(ranks_,
-             [&](Rank other) { ranks_.expect(other, sums_, parts_of(other)); });
-  const Message own = added_up(/*in_place=*/true);
-  for_others(ranks_, [&](Rank other) { ranks_.send(other, sums_, own); });
+  if (wanted_ == Wanted::own_section) {
+    return *own_;
+  }
   std::vector<Message> sums(ranks_.ranks());
-  sums[ranks_.rank().value] = own;
+  sums[ranks_.rank().value] = *own_;
   for_others(ranks_, [&](Rank other) {
     sums[other.value] = ranks_.receive(other, sums_);
   });
@@ -205,15 +230,15 @@ Message Sum::finish() {
 }
 
 void all_reduce(Transport& ranks, const at::Tensor& values) {
-  Sum sum(ranks, {values});
+  Sum sum(ranks, {values}, Sum::Wanted::all);
   sum.begin();
   sum.finish();
 }
 
 at::Tensor reduce_scatter(Transport& ranks, const at::Tensor& values) {
-  Sum sum(ranks, {values});
+  Sum sum(ranks, {values}, Sum::Wanted::own_section);
   sum.begin();
-  return sum.scatter().at(0);
+  return sum.finish().at(0);
 }
 
 Message all_gather(Transport& ranks, const at::Tensor& own, Channel channel) {

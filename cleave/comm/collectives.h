@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "cleave/comm/transport.h"
 
 // Operations of all ranks of a transport together: every rank calls them, in
@@ -20,33 +22,38 @@ Section section_of(std::int64_t numbers, Rank rank, int ranks);
 
 // Sums of several tensors over all ranks, in the order of the ranks and, for
 // bf16, in fp32; each rank adds up its section of every tensor. A tensor that
-// is undefined on some ranks counts as zero there. Two parts, so that computing
-// fits between: begin() sends, scatter() or finish() waits. Sums that are under
-// way together have different indices.
+// is undefined on some ranks counts as zero there. In parts, so that computing
+// fits between: begin() sends, advance() does what is possible, finish() waits.
+// Sums that are under way together have different indices.
 class Sum {
  public:
+  enum class Wanted { all, own_section };
+
   // REQUIRES: the defined ones are contiguous, and nobody writes to them before
-  // finish() is done; after scatter(), never again.
-  Sum(Transport& ranks, const Message& values, int index = 0);
+  // finish() is done; where only sections are wanted, never again.
+  Sum(Transport& ranks, const Message& values, Wanted wanted, int index = 0);
 
   // Hands every rank what it must add up.
   void begin();
 
-  // The own section of every sum; undefined where no rank has the tensor.
-  Message scatter();
+  // Adds up the own section, and hands it to who wants it, if all that it is
+  // made of has come. REQUIRES: begun.
+  void advance();
 
-  // All sums, flat, in the memory of the values. Undefined where no rank has
-  // the tensor.
+  // The sums. All: flat, in the memory of the values; or the own section of
+  // each. Undefined where no rank has the tensor. REQUIRES: begun.
   Message finish();
 
  private:
   Message parts_of(Rank rank) const;
-
-  // The own section of every sum, in new memory or in that of the values.
-  Message added_up(bool in_place);
+  bool has_all_parts() const;
+  void add_up();
+  Message added_up() const;
 
   Transport& ranks_;
   Message values_;  // flat
+  Wanted wanted_;
+  std::optional<Message> own_;  // section of every sum
   Tag parts_;
   Tag sums_;
   Tag taken_;

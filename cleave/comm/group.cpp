@@ -21,6 +21,9 @@ class GroupTransport : public Transport {
   Message receive(Rank from, const Tag& tag) override {
     return all_.receive(members_.at(from.value), tag);
   }
+  bool has(Rank from, const Tag& tag) override {
+    return all_.has(members_.at(from.value), tag);
+  }
   void expect(Rank from, const Tag& tag, const Message& into) override {
     all_.expect(members_.at(from.value), tag, into);
   }

@@ -20,6 +20,10 @@ class InProcessTransport : public Transport {
     return hub_.take(from, rank_, tag);
   }
 
+  bool has(Rank from, const Tag& tag) override {
+    return hub_.has(from, rank_, tag);
+  }
+
  private:
   InProcessHub& hub_;
   Rank rank_;
@@ -64,6 +68,10 @@ std::exception_ptr InProcessHub::failure() const {
 
 void InProcessHub::put(Rank from, Rank to, const Tag& tag, Message message) {
   mailboxes_.at(to.value)->put(from, tag, std::move(message));
+}
+
+bool InProcessHub::has(Rank from, Rank to, const Tag& tag) const {
+  return mailboxes_.at(to.value)->has(from, tag);
 }
 
 Message InProcessHub::take(Rank from, Rank to, const Tag& tag) {

@@ -25,6 +25,7 @@ class InProcessHub : public Hub {
 
   void put(Rank from, Rank to, const Tag& tag, Message message);
   Message take(Rank from, Rank to, const Tag& tag);
+  bool has(Rank from, Rank to, const Tag& tag) const;
 
  private:
   Seconds patience_;

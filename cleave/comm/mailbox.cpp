@@ -34,6 +34,11 @@ std::optional<Message> Mailbox::take(Rank from,
   return message;
 }
 
+bool Mailbox::has(Rank from, const Tag& tag) const {
+  const std::lock_guard lock(mutex_);
+  return letters_.contains({from, tag});
+}
+
 void Mailbox::wake() {
   // Taking the lock makes sure that who waits is either before its question or
   // already asleep, so that it cannot miss this.

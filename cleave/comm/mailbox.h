@@ -25,13 +25,15 @@ class Mailbox {
                               Seconds time,
                               const std::function<bool()>& stopped);
 
+  bool has(Rank from, const Tag& tag) const;
+
   // Lets who waits ask `stopped` again.
   void wake();
 
  private:
   using Letter = std::pair<Rank, Tag>;
 
-  std::mutex mutex_;  // guards letters_
+  mutable std::mutex mutex_;  // guards letters_
   std::condition_variable arrived_;
   std::map<Letter, std::deque<Message>> letters_;
 };

@@ -98,6 +98,7 @@ class MpiTransport : public Transport {
   Message receive(Rank from, const Tag& tag) override {
     return hub_.take(from, tag);
   }
+  bool has(Rank from, const Tag& tag) override { return hub_.has(from, tag); }
   void expect(Rank from, const Tag& tag, const Message& into) override {
     hub_.expect(from, tag, into);
   }
@@ -311,6 +312,14 @@ void MpiHub::post(Rank to,
 void MpiHub::expect(Rank from, const Tag& tag, const Message& into) {
   const std::lock_guard lock(mutex_);
   expected_[{from, tag}] = into;
+}
+
+bool MpiHub::has(Rank from, const Tag& tag) {
+  {
+    const std::lock_guard lock(mutex_);
+    progress();
+  }
+  return mailbox_.has(from, tag);
 }
 
 Message MpiHub::take(Rank from, const Tag& tag) {

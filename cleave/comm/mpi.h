@@ -70,6 +70,7 @@ class MpiHub : public Hub {
   void send(Rank to, const Tag& tag, const Message& message);
   void expect(Rank from, const Tag& tag, const Message& into);
   Message take(Rank from, const Tag& tag);
+  bool has(Rank from, const Tag& tag);
 
  private:
   struct Session;   // MPI itself, as long as it is needed

@@ -70,6 +70,9 @@ class Transport {
   // when it does not come in time, and as soon as any rank has failed.
   virtual Message receive(Rank from, const Tag& tag) = 0;
 
+  // Whether receive() would return at once.
+  virtual bool has(Rank from, const Tag& tag) = 0;
+
   // Says that the next message of that sender with that tag may be put right
   // into these tensors, which it fills or leaves as they are: receive() then
   // returns some of them. Where an undefined one stands, and where memory is

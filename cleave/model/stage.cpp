@@ -35,6 +35,20 @@ bool contains(const Values& tensors, const at::Tensor& wanted) {
   });
 }
 
+// Called by autograd after it has added to a parameter's gradient.
+struct Hook : torch::autograd::PostAccumulateGradHook {
+  explicit Hook(std::shared_ptr<const GradientFound*> to)
+      : listener(std::move(to)) {}
+
+  void operator()(const at::Tensor& parameter) override {
+    if (*listener != nullptr) {
+      (**listener)(parameter);
+    }
+  }
+
+  std::shared_ptr<const GradientFound*> listener;
+};
+
 }  // namespace
 
 Stage::Stage(const Model& model, int first, int last)
@@ -89,15 +103,37 @@ Stage::Roots Stage::roots_of(const InFlight& kept, const Values& gradients) {
   return roots;
 }
 
-Values Stage::backward(Microbatch microbatch, const Values& gradients) {
+Values Stage::backward(Microbatch microbatch,
+                       const Values& gradients,
+                       const GradientFound& found) {
   const InFlight kept = std::move(in_flight_.at(microbatch));
   in_flight_.erase(microbatch);
   const Roots roots = roots_of(kept, gradients);
   if (roots.edges.empty()) {
     return Values(kept.entered.size());
   }
-  return split_ ? backward_split(kept, roots, open_[microbatch])
-                : backward_whole(kept, roots);
+  if (split_) {
+    return backward_split(kept, roots, open_[microbatch]);
+  }
+  return found ? backward_telling(kept, roots, found)
+               : backward_whole(kept, roots);
+}
+
+Values Stage::backward_telling(const InFlight& kept,
+                               const Roots& roots,
+                               const GradientFound& found) {
+  if (!listener_) {
+    listener_ = std::make_shared<const GradientFound*>();
+    for (const auto& [name, parameter] : network_->trained_parameters()) {
+      torch::autograd::impl::set_post_acc_grad_hooks(
+          parameter, std::make_unique<Hook>(listener_));
+    }
+  }
+  // Whatever happens in between, nobody hears of later backwards.
+  const std::shared_ptr<const GradientFound> until_done(
+      &found, [this](const auto*) { *listener_ = nullptr; });
+  *listener_ = until_done.get();
+  return backward_whole(kept, roots);
 }
 
 Values Stage::backward_whole(const InFlight& kept, const Roots& roots) {
@@ -174,16 +210,32 @@ void Stage::learn_who_can_wait(WeightQueue& queue) {
   }
 }
 
-void Stage::weights(Microbatch microbatch) {
+void Stage::weights(Microbatch microbatch, const GradientFound& found) {
   const auto open = open_.find(microbatch);
   if (open == open_.end()) {
     return;
   }
-  open->second.queue.run();
+  if (found) {
+    tell_of_others(open->second.queue, found);
+  }
+  open->second.queue.run(found);
   if (open->second.others) {
     open->second.others->backward_weights();
+    if (found) {
+      std::ranges::for_each(walked_, found);
+    }
   }
   open_.erase(open);
+}
+
+// Of parameters that do not wait for W.
+void Stage::tell_of_others(const WeightQueue& queue,
+                           const GradientFound& found) {
+  for (const auto& [name, parameter] : network_->trained_parameters()) {
+    if (!queue.has(parameter) && !contains(walked_, parameter)) {
+      found(parameter);
+    }
+  }
 }
 
 void Stage::add_tied_gradient(const at::Tensor& parameter,

@@ -51,12 +51,18 @@ class Stage {
 
   // B: the gradients of what forward returned (undefined: none) to those of
   // what it took. With a goal, `gradients` is empty. In a split step, gradients
-  // of weights are left open until weights() where they can wait.
-  Values backward(Microbatch microbatch, const Values& gradients);
+  // of weights are left open until weights() where they can wait. In a step that
+  // is not split, calls `found` with every parameter that has its gradient, as
+  // soon as it has it.
+  Values backward(Microbatch microbatch,
+                  const Values& gradients,
+                  const GradientFound& found = {});
 
   // W: the weight gradients that backward left open, if any: in a step that is
-  // not split there are none. REQUIRES: backward() ran for the microbatch.
-  void weights(Microbatch microbatch);
+  // not split there are none. Calls `found` with every parameter of the stage,
+  // as soon as it has its gradient: first with those that did not wait.
+  // REQUIRES: backward() ran for the microbatch.
+  void weights(Microbatch microbatch, const GradientFound& found = {});
 
   // The loss forward found for this microbatch.
   double loss(Microbatch microbatch) const { return losses_.at(microbatch); }
@@ -95,11 +101,15 @@ class Stage {
   };
 
   Roots roots_of(const InFlight& kept, const Values& gradients);
+  Values backward_telling(const InFlight& kept,
+                          const Roots& roots,
+                          const GradientFound& found);
   Values backward_whole(const InFlight& kept, const Roots& roots);
   Values backward_split(const InFlight& kept,
                         const Roots& roots,
                         OpenWeights& open);
   void learn_who_can_wait(WeightQueue& queue);
+  void tell_of_others(const WeightQueue& queue, const GradientFound& found);
 
   std::shared_ptr<Network> network_;
   bool split_ = false;
@@ -110,6 +120,7 @@ class Stage {
   std::map<Microbatch, InFlight> in_flight_;
   std::map<Microbatch, double> losses_;
   std::vector<TiedGradient> tied_gradients_;
+  std::shared_ptr<const GradientFound*> listener_;  // of the parameters' hooks
 };
 
 }  // namespace cleave

@@ -91,7 +91,7 @@ bool WeightQueue::has(const at::Tensor& parameter) const {
   return false;
 }
 
-void WeightQueue::run() {
+void WeightQueue::run(const GradientFound& found) {
   const torch::NoGradGuard no_grad;
   std::map<const void*, int> left;  // gradients still to come, per parameter
   for (const Entry& entry : entries_) {
@@ -114,6 +114,9 @@ void WeightQueue::run() {
       }
       if (--left[key_of(parameter)] == 0) {
         accumulate_gradient(parameter, std::exchange(sum, {}));
+        if (found) {
+          found(parameter);
+        }
       }
     }
   }

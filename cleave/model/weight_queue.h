@@ -15,6 +15,9 @@
 // the gradients of their weights for W.
 namespace cleave {
 
+// Hears of a parameter that has its gradient of a microbatch.
+using GradientFound = std::function<void(const at::Tensor& parameter)>;
+
 // Adds a gradient to what the parameter has, as autograd would: the first one
 // is taken over, later ones are added in place.
 void accumulate_gradient(const at::Tensor& parameter, at::Tensor gradient);
@@ -42,8 +45,9 @@ class WeightQueue {
   bool has(const at::Tensor& parameter) const;
 
   // W: does the work in the order it came and adds the gradients up. Several
-  // gradients of one parameter are summed first, as autograd sums them.
-  void run();
+  // gradients of one parameter are summed first, as autograd sums them. Calls
+  // `found` with every parameter that has its gradient.
+  void run(const GradientFound& found = {});
 
  private:
   struct Entry {

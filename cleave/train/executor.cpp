@@ -74,7 +74,7 @@ Executor::Executor(std::vector<StagePart> parts,
       placement_(std::move(placement)),
       transport_(transport) {}
 
-PassResult Executor::run(const Pass& pass, const GradientsDone& done) {
+PassResult Executor::run(const Pass& pass, const GradientListener& listener) {
   if (pass.microbatches.empty()) {
     return {};
   }
@@ -84,16 +84,31 @@ PassResult Executor::run(const Pass& pass, const GradientsDone& done) {
   PassResult result;
   for (size_t position = 0; position < row.size(); ++position) {
     const Action& action = row[position];
+    found_ = found_in(position, action, listener);
     try {
       act(action, pass, result);
     } catch (const std::exception& error) {
       fail_in(action, error);
     }
-    if (done && completes_gradients(action)) {
-      done(action.stage, last_of_.at(action.stage) == position);
+    if (listener.microbatch_done && completes_gradients(action)) {
+      listener.microbatch_done(action.stage,
+                               last_of_.at(action.stage) == position);
     }
   }
   return result;
+}
+
+// Only a stage's last action gives gradients that stay as they are.
+GradientFound Executor::found_in(size_t position,
+                                 const Action& action,
+                                 const GradientListener& listener) const {
+  if (!listener.parameter_done || !makes_gradients(action.op) ||
+      last_of_.at(action.stage) != position) {
+    return {};
+  }
+  return [&listener, stage = action.stage](const at::Tensor& parameter) {
+    listener.parameter_done(stage, parameter);
+  };
 }
 
 bool Executor::completes_gradients(const Action& action) const {
@@ -180,7 +195,7 @@ void Executor::compute(const Action& action,
   if (action.op == Op::forward) {
     forward(key, pass, result);
   } else if (action.op == Op::weight) {
-    part(action.stage).stage->weights(action.microbatch);
+    part(action.stage).stage->weights(action.microbatch, found_);
   } else {
     // A shared parameter's gradient was sent long before the gradients that
     // the stage has already received, so waiting for it costs no time.
@@ -243,7 +258,9 @@ void Executor::backward(const Key& key) {
   }
   hand_back(key,
             own.stage->backward(
-                microbatch, is_last(stage) ? Values{} : take(gradients_, key)));
+                microbatch,
+                is_last(stage) ? Values{} : take(gradients_, key),
+                found_));
   for (const TieLink& tie : own.ties) {
     if (tie.earlier) {
       at::Tensor parameter = tie.parameter;
@@ -254,7 +271,7 @@ void Executor::backward(const Key& key) {
     }
   }
   if (!weights_later_.contains(key)) {
-    own.stage->weights(microbatch);
+    own.stage->weights(microbatch, found_);
   }
 }
 

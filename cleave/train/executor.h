@@ -59,13 +59,19 @@ struct StagePart {
   std::vector<TieLink> ties;
 };
 
+// Who hears how gradients get ready while a row runs; empty where nobody does.
+struct GradientListener {
+  // The parameter's gradient is that of all microbatches. Not called for every
+  // parameter.
+  std::function<void(StageId, const at::Tensor& parameter)> parameter_done;
+
+  // The stage has the gradients of one more microbatch; whether these are all.
+  std::function<void(StageId, bool all)> microbatch_done;
+};
+
 // Runs one rank's row of a schedule on its stages. Used by one thread.
 class Executor {
  public:
-  // Called when a stage has the gradients of one more microbatch; whether these
-  // are all.
-  using GradientsDone = std::function<void(StageId, bool all)>;
-
   // `placement`: the rank of every stage. Borrows stages and transport, which
   // must outlive it.
   Executor(std::vector<StagePart> parts,
@@ -75,7 +81,7 @@ class Executor {
   // Does what the row says, in order. Training: forwards keep what backwards
   // need; otherwise gradients are off. An exception in an action becomes an
   // Error that names stage, microbatch and action.
-  PassResult run(const Pass& pass, const GradientsDone& done = {});
+  PassResult run(const Pass& pass, const GradientListener& listener = {});
 
  private:
   // What belongs to one microbatch in one stage.
@@ -83,6 +89,9 @@ class Executor {
   using Held = std::map<Key, Values>;
 
   void begin(const Row& row);
+  GradientFound found_in(size_t position,
+                         const Action& action,
+                         const GradientListener& listener) const;
   bool completes_gradients(const Action& action) const;
   void act(const Action& action, const Pass& pass, PassResult& result);
   void pass_message(const Action& action);
@@ -113,6 +122,7 @@ class Executor {
   bool training_ = false;              // it has backwards
   std::set<Key> weights_later_;        // it has a W for them
   std::map<StageId, size_t> last_of_;  // where a stage's gradients are done
+  GradientFound found_;  // who hears of the current action's gradients
 
   // Between the action that made them and the one that takes them, by the
   // stage that takes them.

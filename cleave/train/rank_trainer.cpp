@@ -145,8 +145,12 @@ RankTrainer::RankTrainer(const Model& model,
     if (placement_[id.value] == pipeline_->rank()) {
       OwnStage& own = stages_.emplace_back(model, plan, id);
       own.stage.network().compute_in(options.precision);
+      const Mirrors mirrors{*mirrors_,
+                            id,
+                            static_cast<int>(placement_.size()),
+                            options.bucket};
       own.update = make_stage_update(
-          options.optimizer, own.parameters, id, *mirrors_, plan.shard);
+          options.optimizer, own.parameters, mirrors, plan.shard);
     }
   }
   executor_.emplace(parts(), placement_, *pipeline_);
@@ -168,7 +172,8 @@ StepResult RankTrainer::train(const Pass& pass) {
   const double learning_rate = options_.learning_rate.at(pass.step);
   const bool clips = options_.clip > 0;
   Seconds updating;
-  const auto on_gradients = [&](StageId done, bool all) {
+  GradientListener listener;
+  listener.microbatch_done = [&](StageId done, bool all) {
     own(done).update->add();
     if (all) {
       own(done).update->begin();
@@ -177,7 +182,12 @@ StepResult RankTrainer::train(const Pass& pass) {
       }
     }
   };
-  StepResult result{executor_->run(pass, on_gradients)};
+  if (is_mirrored()) {
+    listener.parameter_done = [&](StageId stage, const at::Tensor& parameter) {
+      own(stage).update->ready(parameter);
+    };
+  }
+  StepResult result{executor_->run(pass, listener)};
   if (is_mirrored()) {
     finish_sums(pass);
   }

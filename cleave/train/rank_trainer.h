@@ -25,6 +25,7 @@ struct TrainerOptions {
   Precision precision = Precision::fp32;
   std::uint64_t seed = 0;  // of dropout and the order of the data
   Seconds patience{300};   // with a peer that sends nothing
+  Bytes bucket{8 << 20};   // gradients that replicas add up together, at least
 };
 
 struct StepResult : PassResult {

@@ -5,9 +5,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <optional>
 
-#include "cleave/comm/collectives.h"
 #include "cleave/error.h"
 
 namespace cleave {
@@ -61,32 +59,20 @@ class LocalUpdate : public StageUpdate {
   std::unique_ptr<Optimizer> optimizer_;
 };
 
-Message gradients_of(const Tensors& parameters) {
-  Message gradients;
-  for (const at::Tensor& parameter : parameters) {
-    const at::Tensor& gradient = parameter.grad();
-    gradients.push_back(gradient.defined() ? gradient.contiguous() : gradient);
-  }
-  return gradients;
-}
-
 // Several replicas, each with everything.
 class MirroredUpdate : public LocalUpdate {
  public:
   MirroredUpdate(const OptimizerKind& optimizer,
                  const Tensors& parameters,
-                 StageId stage,
-                 Transport& mirrors)
-      : LocalUpdate(optimizer, parameters), stage_(stage), mirrors_(mirrors) {}
+                 const Mirrors& mirrors)
+      : LocalUpdate(optimizer, parameters),
+        sums_(mirrors, parameters, Sum::Wanted::all) {}
 
-  void begin() override {
-    sum_.emplace(mirrors_, gradients_of(parameters()), stage_.value);
-    sum_->begin();
-  }
+  void ready(const at::Tensor& parameter) override { sums_.ready(parameter); }
+  void begin() override { sums_.begin(); }
 
   void finish(int /*microbatches*/) override {
-    const Message sums = sum_->finish();
-    sum_.reset();
+    const Message sums = sums_.finish();
     for (std::size_t i = 0; i < sums.size(); ++i) {
       at::Tensor& parameter = parameters()[i];
       if (sums[i].defined()) {
@@ -96,9 +82,7 @@ class MirroredUpdate : public LocalUpdate {
   }
 
  private:
-  StageId stage_;
-  Transport& mirrors_;
-  std::optional<Sum> sum_;
+  BucketSums sums_;
 };
 
 // Several replicas, each with the optimizer of its own section of every
@@ -107,26 +91,23 @@ class MirroredUpdate : public LocalUpdate {
 class ShardedUpdate : public StageUpdate {
  public:
   ShardedUpdate(const OptimizerKind& optimizer,
-                Tensors parameters,
-                StageId stage,
-                Transport& mirrors)
-      : parameters_(std::move(parameters)), stage_(stage), mirrors_(mirrors) {
+                const Tensors& parameters,
+                const Mirrors& mirrors)
+      : parameters_(parameters),
+        mirrors_(mirrors),
+        sums_(mirrors, parameters, Sum::Wanted::own_section) {
     for (const at::Tensor& parameter : parameters_) {
       if (!parameter.is_contiguous()) {
         fail("parameters that do not lie in order cannot be sharded",
              "Set parallel.shard to none.");
       }
     }
-    own_ = sections_of(mirrors_.rank());
+    own_ = sections_of(mirrors_.ranks.rank());
     optimizer_ = make_optimizer(optimizer, own_);
   }
 
-  void begin() override {
-    sum_.emplace(mirrors_, gradients_of(parameters_), stage_.value);
-    drop_gradients(parameters_);
-    sum_->begin();
-  }
-
+  void ready(const at::Tensor& parameter) override { sums_.ready(parameter); }
+  void begin() override { sums_.begin(); }
   void finish(int /*microbatches*/) override { scatter(); }
 
   // The squares of every replica's sections, added up in the order of replicas.
@@ -138,7 +119,7 @@ class ShardedUpdate : public StageUpdate {
         squares += section.grad().to(at::kDouble).square().sum();
       }
     }
-    all_reduce(mirrors_, squares);
+    all_reduce(mirrors_.ranks, squares);
     return {squares.sqrt().to(at::kFloat)[0]};
   }
 
@@ -156,11 +137,13 @@ class ShardedUpdate : public StageUpdate {
     const torch::NoGradGuard no_grad;
     optimizer_->step(learning_rate);
     drop_gradients(own_);
-    const std::vector<Message> all = all_gather(mirrors_, own_, stage_.value);
-    for (Rank rank; rank.value < mirrors_.ranks(); ++rank.value) {
+    Transport& ranks = mirrors_.ranks;
+    const std::vector<Message> all =
+        all_gather(ranks, own_, mirrors_.stage.value);
+    for (Rank rank; rank.value < ranks.ranks(); ++rank.value) {
       const Tensors sections = sections_of(rank);
       for (std::size_t i = 0; i < sections.size(); ++i) {
-        if (rank != mirrors_.rank()) {
+        if (rank != ranks.rank()) {
           sections[i].copy_(all[rank.value][i]);
         }
       }
@@ -176,8 +159,7 @@ class ShardedUpdate : public StageUpdate {
   // Adds what was begun to the gradients of the own sections.
   void scatter() {
     const torch::NoGradGuard no_grad;
-    const Message sums = sum_->scatter();
-    sum_.reset();
+    const Message sums = sums_.finish();
     for (std::size_t i = 0; i < sums.size(); ++i) {
       if (own_[i].grad().defined() && sums[i].defined()) {
         at::Tensor(own_[i].grad()).add_(sums[i]);
@@ -193,7 +175,7 @@ class ShardedUpdate : public StageUpdate {
     Tensors sections;
     for (const at::Tensor& parameter : parameters_) {
       const Section part =
-          section_of(parameter.numel(), rank, mirrors_.ranks());
+          section_of(parameter.numel(), rank, mirrors_.ranks.ranks());
       sections.push_back(
           parameter.detach().view({-1}).narrow(0, part.first, part.count));
     }
@@ -201,11 +183,10 @@ class ShardedUpdate : public StageUpdate {
   }
 
   Tensors parameters_;
-  StageId stage_;
-  Transport& mirrors_;
+  Mirrors mirrors_;
+  BucketSums sums_;
   Tensors own_;  // sections
   std::unique_ptr<Optimizer> optimizer_;
-  std::optional<Sum> sum_;
 };
 
 // The same, microbatch by microbatch: no replica keeps more of the gradients
@@ -221,6 +202,7 @@ class ShardedGradients : public ShardedUpdate {
     ++added_;
   }
 
+  void ready(const at::Tensor& /*parameter*/) override {}
   void begin() override {}
 
   void finish(int microbatches) override {
@@ -238,21 +220,18 @@ class ShardedGradients : public ShardedUpdate {
 
 std::unique_ptr<StageUpdate> make_stage_update(const OptimizerKind& optimizer,
                                                const Tensors& parameters,
-                                               StageId stage,
-                                               Transport& mirrors,
+                                               const Mirrors& mirrors,
                                                Shard shard) {
-  if (mirrors.ranks() == 1) {
+  if (mirrors.ranks.ranks() == 1) {
     return std::make_unique<LocalUpdate>(optimizer, parameters);
   }
   if (shard == Shard::none) {
-    return std::make_unique<MirroredUpdate>(
-        optimizer, parameters, stage, mirrors);
+    return std::make_unique<MirroredUpdate>(optimizer, parameters, mirrors);
   }
   if (shard == Shard::gradients) {
-    return std::make_unique<ShardedGradients>(
-        optimizer, parameters, stage, mirrors);
+    return std::make_unique<ShardedGradients>(optimizer, parameters, mirrors);
   }
-  return std::make_unique<ShardedUpdate>(optimizer, parameters, stage, mirrors);
+  return std::make_unique<ShardedUpdate>(optimizer, parameters, mirrors);
 }
 
 }  // namespace cleave

@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "cleave/comm/transport.h"
 #include "cleave/plan/plan.h"
+#include "cleave/train/bucket_sums.h"
 #include "cleave/train/optimizer.h"
 #include "cleave/units.h"
 
@@ -12,14 +12,17 @@ namespace cleave {
 
 // How a stage gets from its gradients to its new weights, together with the
 // same stage of other replicas. Once per step, in this order: add() for every
-// microbatch, begin(), finish(), norms() and scale() where gradients are
-// clipped, step(). Used by the rank's thread.
+// microbatch, ready() for some parameters, begin(), finish(), norms() and
+// scale() where gradients are clipped, step(). Used by the rank's thread.
 class StageUpdate {
  public:
   virtual ~StageUpdate() = default;
 
   // The stage has the gradients of one more microbatch.
   virtual void add() {}
+
+  // The parameter's gradient will not change any more. Need not be said of all.
+  virtual void ready(const at::Tensor& /*parameter*/) {}
 
   // The stage has all its gradients; a replica that had nothing to compute has
   // none. Sends them, and returns at once.
@@ -43,15 +46,13 @@ class StageUpdate {
   virtual Bytes states() const = 0;
 };
 
-// Borrows `mirrors`, the same stage of all replicas, which must outlive it.
-// With shards, a replica keeps the optimizer's states of its own section of the
+// Borrows the mirrors' transport, which must outlive it. With shards, a replica keeps the optimizer's states of its own section of the
 // parameters only; with Shard::gradients also their gradients, which are added
 // up after every microbatch.
 std::unique_ptr<StageUpdate> make_stage_update(
     const OptimizerKind& optimizer,
     const std::vector<at::Tensor>& parameters,
-    StageId stage,
-    Transport& mirrors,
+    const Mirrors& mirrors,
     Shard shard);
 
 }  // namespace cleave

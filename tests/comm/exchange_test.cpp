@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <deque>
 #include <functional>
 
 #include "cleave/comm/collectives.h"
@@ -175,7 +176,7 @@ TEST(Sum, has_the_bits_of_adding_rank_after_rank) {
       expected = expected + of({rank});
     }
     const at::Tensor values = of(ranks.rank());
-    Sum sum(ranks, {values});
+    Sum sum(ranks, {values}, Sum::Wanted::all);
     sum.begin();
     sum.finish();
     EXPECT_TRUE(torch::equal(values, expected));
@@ -188,13 +189,49 @@ TEST(Sum, of_what_only_some_ranks_have_counts_zero_for_the_others) {
     Sum sum(ranks,
             {first ? torch::ones({2, 2}) : at::Tensor(),
              at::Tensor(),
-             torch::full({3}, 2.0)});
+             torch::full({3}, 2.0)},
+            Sum::Wanted::all);
     sum.begin();
     const Message sums = sum.finish();
     EXPECT_TRUE(torch::equal(sums.at(0), torch::ones({4})));
     EXPECT_FALSE(sums.at(1).defined());
     EXPECT_EQ(sums.at(2)[2].item<int>(), 2 * ranks.ranks());
   });
+}
+
+// Somebody adds up long before others wait for it, and several sums at a time.
+TEST(Sum, may_be_added_up_before_anybody_waits) {
+  for (const Sum::Wanted wanted :
+       {Sum::Wanted::all, Sum::Wanted::own_section}) {
+    on_ranks(std::min(4, most_ranks()), [&](Transport& ranks) {
+      constexpr int kSums = 3;
+      std::deque<Sum> sums;
+      for (int index = 0; index < kSums; ++index) {
+        sums.emplace_back(
+            ranks,
+            Message{numbers_of(ranks.rank(), 1000 + index, at::kFloat)},
+            wanted,
+            index);
+        sums.back().begin();
+        sums.front().advance();
+      }
+      barrier(ranks);
+      for (Sum& sum : sums) {
+        sum.advance();
+      }
+      barrier(ranks);
+      for (int index = kSums - 1; index >= 0; --index) {
+        at::Tensor expected =
+            sum_over(ranks.ranks(), 1000 + index, at::kFloat);
+        if (wanted == Sum::Wanted::own_section) {
+          const Section own =
+              section_of(expected.numel(), ranks.rank(), ranks.ranks());
+          expected = expected.narrow(0, own.first, own.count);
+        }
+        EXPECT_TRUE(torch::equal(sums[index].finish().at(0), expected));
+      }
+    });
+  }
 }
 
 TEST(Sum, of_few_numbers_works_on_many_ranks) {

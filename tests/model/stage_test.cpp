@@ -184,10 +184,21 @@ struct StageRun {
                         .sin()
                         .view_as(made.at(0)));
   }
-  void backward(int m) {
-    gradients.push_back(stage.backward(Microbatch{m}, {seeds[m]}).at(0));
+  void backward(int m, const GradientFound& found = {}) {
+    gradients.push_back(stage.backward(Microbatch{m}, {seeds[m]}, found).at(0));
   }
-  void weights(int m) { stage.weights(Microbatch{m}); }
+  void weights(int m, const GradientFound& found = {}) {
+    stage.weights(Microbatch{m}, found);
+  }
+
+  at::Tensor parameter(const std::string& wanted) const {
+    for (const auto& [name, parameter] : stage.network().trained_parameters()) {
+      if (name == wanted) {
+        return parameter;
+      }
+    }
+    return {};
+  }
 
   bool has_open_matrix() const {
     for (const auto& [name, parameter] : stage.network().trained_parameters()) {
@@ -274,6 +285,44 @@ TEST_P(SplitBackward, every_matrix_that_can_wait_waits) {
     for (const auto& [name, parameter] :
          run.stage.network().trained_parameters()) {
       EXPECT_TRUE(parameter.grad().defined()) << name;
+    }
+  }
+}
+
+// Who hears of gradients gets those of the end, and of every parameter once.
+TEST_P(SplitBackward, a_gradient_that_was_told_of_stays) {
+  for (const bool split : {false, true}) {
+    const Model model = GetParam().make();
+    StageRun run(model, GetParam());
+    run.stage.begin(split);
+    std::vector<std::pair<at::Tensor, at::Tensor>> told;
+    const GradientFound found = [&](const at::Tensor& parameter) {
+      told.emplace_back(parameter, parameter.grad().clone());
+    };
+    for (int m = 0; m < 2; ++m) {
+      run.forward(m);
+      run.backward(m, m == 1 ? found : GradientFound{});
+      EXPECT_EQ(told.empty(), split || m == 0);
+      run.weights(m, m == 1 ? found : GradientFound{});
+    }
+    run.forward(2);  // nobody asked
+    run.backward(2);
+    run.weights(2);
+    EXPECT_EQ(told.size(), run.stage.network().trained_parameters().size());
+    StageRun again(model, GetParam());
+    again.stage.begin(split);
+    for (int m = 0; m < 2; ++m) {
+      again.forward(m);
+      again.backward(m);
+      again.weights(m);
+    }
+    for (const auto& [name, parameter] :
+         again.stage.network().trained_parameters()) {
+      const at::Tensor own = run.parameter(name);
+      const auto entry = std::ranges::find_if(
+          told, [&](const auto& pair) { return pair.first.is_same(own); });
+      ASSERT_NE(entry, told.end()) << name;
+      EXPECT_TRUE(torch::equal(entry->second, parameter.grad())) << name;
     }
   }
 }

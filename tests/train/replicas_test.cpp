@@ -31,10 +31,13 @@ class Replicas
   }
 };
 
-Plan mirrored_plan(const Model& model, const MeshCase& mesh, int microbatches) {
+Plan mirrored_plan(const Model& model,
+                   const MeshCase& mesh,
+                   int microbatches,
+                   const std::string& schedule = "zb-h1") {
   Plan plan = plan_of(model,
                       cuts_of(model.size(), mesh.places).front(),
-                      "zb-h1",
+                      schedule,
                       microbatches,
                       kBatch);
   plan.replicas = mesh.replicas;
@@ -51,10 +54,13 @@ TEST_P(Replicas, every_loss_is_that_of_one_device_and_replicas_stay_equal) {
                                .optimizer = Sgd{},
                                .learning_rate = {.peak = 1e-2},
                                .clip = std::get<2>(GetParam()) ? 1.0 : 0.0,
-                               .seed = 11};
+                               .seed = 11,
+                               .bucket = {1000}};
   const OneDeviceRun expected =
       plain_run(model, batches, mesh.replicas * kEach, options);
-  Plan plan = mirrored_plan(model, mesh, kEach);
+  // Gradients that are found by B alone, and by W.
+  Plan plan = mirrored_plan(
+      model, mesh, kEach, std::get<2>(GetParam()) ? "1f1b" : "zb-h1");
   plan.shard = std::get<3>(GetParam());
   Trainer trainer = trainer_of(model, plan, options);
   for (size_t step = 0; step < batches.size(); ++step) {
