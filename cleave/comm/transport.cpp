@@ -25,6 +25,8 @@ std::string to_text(const Tag& tag) {
       return "what it found in the step";
     case Channel::agreement:
       return "what all ranks must agree on";
+    case Channel::clock:
+      return "the time on its clock";
   }
   return "a message";
 }

@@ -23,7 +23,9 @@ enum class Channel {
   collective,     // a part of an operation of several ranks
   report,         // what a rank found, to the process that leads
   agreement,      // what all processes must do alike
+  clock,          // what time it is
 };
+constexpr Channel kLastChannel = Channel::clock;
 
 // Which message is meant. Messages with the same tag between the same two
 // ranks arrive in the order they were sent.

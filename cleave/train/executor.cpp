@@ -4,9 +4,9 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
+#include "cleave/comm/clocks.h"
 #include "cleave/comm/memory.h"
 #include "cleave/error.h"
 
@@ -45,12 +45,6 @@ const char* deed_of(Op op) {
 Values take(std::map<std::pair<StageId, Microbatch>, Values>& from,
             const std::pair<StageId, Microbatch>& key) {
   return std::move(from.extract(key).mapped());
-}
-
-Seconds now() {
-  using Clock = std::chrono::steady_clock;
-  return {
-      std::chrono::duration<double>(Clock::now().time_since_epoch()).count()};
 }
 
 bool makes_gradients(Op op) {
@@ -141,15 +135,15 @@ void Executor::begin(const Row& row) {
 
 void Executor::act(const Action& action, const Pass& pass, PassResult& result) {
   transport_.note({deed_of(action.op), action.stage, action.microbatch});
-  const Seconds start = now();
+  const Seconds start = steady_now();
   if (is_compute(action.op)) {
     compute(action, pass, result);
-    result.busy += now() - start;
+    result.busy += steady_now() - start;
   } else {
     pass_message(action);
   }
   if (pass.traced) {
-    result.spans.push_back({action, start, now()});
+    result.spans.push_back({action, start, steady_now()});
   }
 }
 

@@ -39,7 +39,7 @@ struct PassResult {
   std::int64_t correct = 0;  // with it, judging classes: right answers
   Seconds busy;              // computing, not waiting
   std::vector<Span> spans;   // where the pass is traced: every action, on the
-                             // steady clock
+                             // host's clock
 };
 
 // A shared parameter that stages beside this one use too. Gradients of every

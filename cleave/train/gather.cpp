@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "cleave/comm/clocks.h"
 #include "cleave/comm/collectives.h"
 #include "cleave/comm/text_tensor.h"
 
@@ -52,6 +53,16 @@ StepResult unpacked(const at::Tensor& tensor) {
   return result;
 }
 
+void bring_to_one_clock(std::vector<StepResult>& results,
+                        const std::vector<Seconds>& leads) {
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    for (Span& span : results[rank].spans) {
+      span.start = span.start - leads[rank];
+      span.end = span.end - leads[rank];
+    }
+  }
+}
+
 // A stage's state: which, then a name before every tensor.
 Message packed(StageId stage, const NamedTensors& state) {
   Message message{torch::tensor(stage.value)};
@@ -83,11 +94,16 @@ std::vector<StepResult> Gather::results(std::vector<StepResult> own) {
     return own;
   }
   std::vector<StepResult> all;
+  bool traced = false;
   for (const at::Tensor& numbers :
        all_gather(*others_,
                   packed(own.empty() ? StepResult{} : own.front()),
                   Channel::report)) {
     all.push_back(unpacked(numbers));
+    traced = traced || !all.back().spans.empty();
+  }
+  if (traced) {  // as all processes now know
+    bring_to_one_clock(all, clock_leads(*others_));
   }
   return all;
 }

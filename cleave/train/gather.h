@@ -16,8 +16,8 @@ class Gather {
   // Borrows the hub, which must outlive it.
   explicit Gather(Hub& hub);
 
-  // Of all ranks, by rank, on every process. `own`: of the local ranks; of one
-  // without work, nothing.
+  // Of all ranks, by rank, on every process, with spans on the clock of rank
+  // 0's host. `own`: of the local ranks; of one without work, nothing.
   std::vector<StepResult> results(std::vector<StepResult> own);
 
   // The same for one number of each.

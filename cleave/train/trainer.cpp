@@ -16,7 +16,7 @@
 namespace cleave {
 namespace {
 
-// From the ranks' spans, which are on the steady clock.
+// From the ranks' spans, which are on one clock.
 StepTimeline timeline_of(const std::vector<StepResult>& results,
                          std::int64_t step) {
   StepTimeline found{.step = step};

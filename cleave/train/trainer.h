@@ -38,7 +38,7 @@ std::int64_t planned_steps(std::int64_t samples,
 struct StepTimeline {
   std::int64_t step = 0;
   Timeline measured;
-  Seconds zero;  // when that was, on the steady clock
+  Seconds zero;  // when that was, on the clock of rank 0's host
 };
 
 struct FitResult {

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Several hosts on one machine: network namespaces that reach each other over
-# veth pairs and a bridge, with host names of their own. Ranks on them train
-# over TCP what threads of one process train, to the bit; and a link that goes
-# down gives an error that names the rank, not a hang.
+# veth pairs and a bridge, with host names and, where the system can do that,
+# clocks of their own. Ranks on them train over TCP what threads of one process
+# train, to the bit; a trace shows all on one clock; and a link that goes down
+# gives an error that names the rank, not a hang.
 #
 #   hosts.sh PROGRAM HOSTS
 #
@@ -50,13 +51,20 @@ if ! make_hosts 2>"$work/problem"; then
   exit 77
 fi
 
+clocks=
+if unshare --time --monotonic 1 true 2>/dev/null; then
+  clocks=own
+fi
+
 # Stands in for ssh: AGENT ADDRESS COMMAND…
 cat >"$work/agent" <<AGENT
 #!/usr/bin/env bash
 address=\$1
 shift
 host=\$((\${address##*.} - 1))
-exec ip netns exec "$name-\$host" unshare --uts bash -c \
+clocks=$clocks
+exec ip netns exec "$name-\$host" unshare --uts \
+  \${clocks:+--time --monotonic \$((host * 1000))} bash -c \
   "hostname host\$host; \$*"
 AGENT
 chmod +x "$work/agent"
@@ -95,7 +103,7 @@ train() { # WHERE FOLDER MORE…
 }
 
 echo "== $hosts hosts over TCP"
-train on_hosts hosts | tee "$work/hosts.log"
+train on_hosts hosts --output.trace 1 | tee "$work/hosts.log"
 for ((i = 0; i < hosts; ++i)); do
   grep -q "host$i .*$subnet.$((i + 1))" "$work/hosts.log"
 done
@@ -104,6 +112,11 @@ train "$program" threads --devices.use "cpu:$hosts" >/dev/null
 "$program" merge "$work/threads" >/dev/null
 cmp "$work/hosts/model.safetensors" "$work/threads/model.safetensors"
 echo "== equal to the bit"
+# On clocks that are not brought together a step would last a thousand seconds.
+longest=$(grep -o '"ts":[0-9.]*' "$work/hosts/trace.json" | cut -d: -f2 |
+  sort -g | tail -1)
+awk -v last="$longest" 'BEGIN { exit !(last > 0 && last < 60e6) }'
+echo "== a trace of ${longest} us${clocks:+, of hosts a thousand seconds apart}"
 
 echo "== a link goes down"
 train on_hosts cut --train.epochs 1000000 >"$work/cut.log" 2>&1 &

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 
+#include "cleave/comm/clocks.h"
 #include "cleave/comm/collectives.h"
 #include "cleave/comm/group.h"
 #include "cleave/error.h"
@@ -258,6 +259,22 @@ TEST(Group, has_ranks_of_its_own) {
     const at::Tensor sum = torch::tensor({1.0 + all.rank().value});
     all_reduce(*group, sum);
     EXPECT_EQ(sum.item<int>(), parity == 0 ? 4 : 6);
+  });
+}
+
+TEST(Clocks, of_ranks_are_compared) {
+  on_ranks(std::min(4, most_ranks()), [](Transport& ranks) {
+    const auto clock = [&] {
+      return steady_now() + Seconds{-1000.0 * ranks.rank().value};
+    };
+    const std::vector<Seconds> leads = clock_leads(ranks, clock);
+    ASSERT_EQ(std::ssize(leads), ranks.ranks());
+    for (int rank = 0; rank < ranks.ranks(); ++rank) {
+      EXPECT_NEAR(leads[rank].value, -1000.0 * rank, 1);
+    }
+    for (const Seconds lead : clock_leads(ranks)) {  // of one host
+      EXPECT_EQ(lead, Seconds{});
+    }
   });
 }
 

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "cleave/comm/transport.h"
+#include "cleave/units.h"
+
+namespace cleave {
+
+// A moment on the host's clock, which only goes forward and which all processes
+// of the host read alike. Other hosts' began elsewhere.
+Seconds steady_now();
+
+// How far every rank's clock is ahead of rank 0's, by rank, on every rank; all
+// call it together. Found by asking: right to half of the fastest answer's way
+// there and back. A difference that is smaller than that counts as none.
+std::vector<Seconds> clock_leads(
+    Transport& ranks, const std::function<Seconds()>& clock = steady_now);
+
+}  // namespace cleave
