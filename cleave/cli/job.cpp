@@ -85,21 +85,13 @@ std::pair<std::string, std::string> difference(const std::string& a,
   return {x, y};
 }
 
-void check_size(const MpiHub& hub,
-                const Launched& launched,
-                const Config& config) {
+void check_launcher(const MpiHub& hub, const Launched& launched) {
   if (hub.ranks() != launched.ranks || hub.rank().value != launched.rank) {
     fail(launched.by + " started rank " + std::to_string(launched.rank) +
              " of " + std::to_string(launched.ranks) + ", but MPI says rank " +
              std::to_string(hub.rank().value) + " of " +
              std::to_string(hub.ranks()),
          "Use the launcher of the MPI that cleave was built with.");
-  }
-  const int wanted = mpi_ranks(config.devices.use).value_or(0);
-  if (wanted > 0 && wanted != hub.ranks()) {
-    fail("devices.use is " + config.devices.use + ", but " + launched.by +
-             " started " + std::to_string(hub.ranks()) + " ranks",
-         "Make them agree, or set devices.use to mpi.");
   }
 }
 
@@ -124,7 +116,8 @@ Job::Job(const Config& config) {
   });
   hub_->note({"preparation", {}, {}});
   others_ = hub_->connect(hub_->rank());
-  check_size(*hub_, *by_launcher, config);
+  check_launcher(*hub_, *by_launcher);
+  launcher_ = by_launcher->by;
 }
 
 Job::~Job() {
@@ -159,16 +152,31 @@ void Job::check_alike(const std::string& what, const std::string& text) {
   const std::vector<std::string> texts = all(text);
   for (Rank rank{1}; rank.value < std::ssize(texts); ++rank.value) {
     if (texts[rank.value] != texts[0]) {
-      if (!leads()) {
-        others_->receive({0}, kNever);  // ends when the leader has failed
-      }
       const auto [first, other] = difference(texts[0], texts[rank.value]);
       std::ostringstream problem;
       problem << "the ranks were started with different " << what << ": "
               << hub_->name({0}) << " has '" << first << "', "
               << hub_->name(rank) << " has '" << other << "'";
-      fail(problem.str(), "Start all ranks with the same files.");
+      fail_together(problem.str(), "Start all ranks with the same files.");
     }
+  }
+}
+
+// Of all ranks, the leader tells it.
+void Job::fail_together(const std::string& problem, const std::string& fix) {
+  if (!leads()) {
+    others_->receive({0}, kNever);  // ends when the leader has failed
+  }
+  fail(problem, fix);
+}
+
+void Job::check_ranks(const Config& config) {
+  const int wanted = mpi_ranks(config.devices.use).value_or(0);
+  if (wanted > 0 && wanted != hub_->ranks()) {
+    fail_together("devices.use is " + config.devices.use + ", but " +
+                      launcher_ + " started " + std::to_string(hub_->ranks()) +
+                      " ranks",
+                  "Make them agree, or set devices.use to mpi.");
   }
 }
 
@@ -204,6 +212,7 @@ Devices Job::devices(const Config& config) {
   if (!hub_) {
     return local_devices(config.devices.use, options);
   }
+  check_ranks(config);
   const Device own = own_device(options);
   table_ = table_line("rank", "host", "address", "process", "device", "cores");
   for (const std::string& line :

@@ -16,8 +16,7 @@ namespace cleave {
 // that an MPI launcher started.
 class Job {
  public:
-  // Joins the others, where a launcher started this process. Throws Error
-  // where the configuration wants another number of ranks.
+  // Joins the others, where a launcher started this process.
   explicit Job(const Config& config);
   ~Job();
   Job(const Job&) = delete;
@@ -30,7 +29,8 @@ class Job {
   MpiHub* hub() { return hub_.get(); }
 
   // One for every rank, or those of this machine that the configuration names.
-  // Every rank calls it.
+  // Every rank calls it. Throws Error where the configuration wants another
+  // number of ranks; only the leader tells the user.
   Devices devices(const Config& config);
 
   // Who is where, as a table; empty for a process alone.
@@ -57,8 +57,12 @@ class Job {
 
  private:
   std::vector<std::string> all(const std::string& text);
+  [[noreturn]] void fail_together(const std::string& problem,
+                                  const std::string& fix);
+  void check_ranks(const Config& config);
   Device own_device(const DeviceOptions& options);
 
+  std::string launcher_;
   std::unique_ptr<StatusPage> page_;  // where a launcher of ours wants it
   std::unique_ptr<MpiHub> hub_;
   std::unique_ptr<Transport> others_;

@@ -53,6 +53,16 @@ std::string text_of(const Launched& launched) {
          std::to_string(launched.ranks) + " (" + launched.by + ")";
 }
 
+// Without such a service of srun, every process would be an MPI job of its own.
+void check_slurm(const Launched& launched, const Environment& environment) {
+  if (launched.ranks > 1 && environment("SLURM_MPI_TYPE") == nullptr &&
+      environment("PMIX_RANK") == nullptr) {
+    fail("srun started " + std::to_string(launched.ranks) +
+             " processes that cannot find each other",
+         "Start them with srun --mpi=pmix, or with mpirun.");
+  }
+}
+
 }  // namespace
 
 std::optional<Launched> launched(const Environment& environment) {
@@ -67,7 +77,10 @@ std::optional<Launched> launched(const Environment& environment) {
     }
     found = found ? found : other;
   }
-  return found ? found : read(kSlurm, environment);
+  if (!found && (found = read(kSlurm, environment))) {
+    check_slurm(*found, environment);
+  }
+  return found;
 }
 
 }  // namespace cleave

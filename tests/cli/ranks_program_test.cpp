@@ -73,6 +73,20 @@ TEST_F(RanksProgram, wrong_numbers_of_ranks_are_refused) {
       {"cannot put 3 replicas on 2 devices"});
 }
 
+TEST_F(RanksProgram, one_of_them_says_what_is_wrong) {
+  const Outcome outcome = shell(
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+      "OMPI_MCA_rmaps_base_oversubscribe=1 mpiexec -n 3 " CLEAVE_PROGRAM
+      " train " +
+      small_config() + " --devices.use mpi:2");
+  EXPECT_NE(outcome.code, 0);
+  const std::string problem = "devices.use is mpi:2, but mpirun started 3";
+  const size_t first = outcome.output.find(problem);
+  ASSERT_NE(first, std::string::npos) << outcome.output;
+  EXPECT_EQ(outcome.output.find(problem, first + 1), std::string::npos)
+      << outcome.output;
+}
+
 // Two configurations in one job.
 TEST_F(RanksProgram, ranks_that_were_started_differently_refuse) {
   const std::string command =
