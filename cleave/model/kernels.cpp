@@ -184,6 +184,47 @@ CLEAVE_INLINE Exponentials exponentials_of(const Number* scores,
   return {largest, exponentials_loop(scores, out, count, largest, 1.0F)};
 }
 
+constexpr int kLevels = 4;
+constexpr int kLevelRows = 16;
+
+// Sums of rows, sums of sixteen rows, and so on.
+struct LevelSums {
+  float of[kLevels][kSumColumns] = {};
+};
+
+CLEAVE_INLINE void move_up(LevelSums& sums, int level) {
+  for (std::int64_t i = 0; i < kSumColumns; ++i) {
+    sums.of[level][i] += sums.of[level - 1][i];
+    sums.of[level - 1][i] = 0;
+  }
+}
+
+CLEAVE_INLINE void sum_columns(const float* values,
+                               std::int64_t rows,
+                               std::int64_t stride,
+                               float* result) {
+  LevelSums sums;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t i = 0; i < kSumColumns; ++i) {
+      sums.of[0][i] += values[row * stride + i];
+    }
+    // A level is full: it goes into the next one, which may be full then too.
+    std::int64_t full = row + 1;
+    for (int level = 1; level < kLevels && full % kLevelRows == 0; ++level) {
+      move_up(sums, level);
+      full /= kLevelRows;
+    }
+  }
+  for (int level = 1; level < kLevels; ++level) {
+    for (std::int64_t i = 0; i < kSumColumns; ++i) {
+      sums.of[0][i] += sums.of[level][i];
+    }
+  }
+  for (std::int64_t i = 0; i < kSumColumns; ++i) {
+    result[i] = sums.of[0][i];
+  }
+}
+
 }  // namespace
 
 CLEAVE_CLONES void gelu(const float* x, float* y, std::int64_t count) {
@@ -253,6 +294,30 @@ CLEAVE_CLONES void scale(Bf16* values, std::int64_t count, float factor) {
 CLEAVE_CLONES void add(float* sums, const Bf16* values, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     sums[i] += to_float(values[i]);
+  }
+}
+
+CLEAVE_CLONES void relu(const float* x, float* y, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    y[i] = x[i] < 0.0F ? 0.0F : x[i];
+  }
+}
+
+CLEAVE_CLONES void relu_backward(const float* y,
+                                 const float* dy,
+                                 float* dx,
+                                 std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    dx[i] = y[i] <= 0.0F ? 0.0F : dy[i];
+  }
+}
+
+CLEAVE_CLONES void sum_rows(const float* values,
+                            std::int64_t rows,
+                            std::int64_t columns,
+                            float* sums) {
+  for (std::int64_t first = 0; first < columns; first += kSumColumns) {
+    sum_columns(values + first, rows, columns, sums + first);
   }
 }
 

@@ -56,6 +56,25 @@ Exponentials exponentials(const Bf16* scores, Bf16* out, std::int64_t count);
 void scale(float* values, std::int64_t count, float factor);
 void scale(Bf16* values, std::int64_t count, float factor);
 
+// y = max(x, 0); no number stays none. `y` may be `x`.
+void relu(const float* x, float* y, std::int64_t count);
+
+// dx = dy where y > 0, else zero.
+void relu_backward(const float* y,
+                   const float* dy,
+                   float* dx,
+                   std::int64_t count);
+
+// sums = the sum of the rows, which lie behind each other, `columns` long each.
+// In libtorch's order, so with its bits: sixteen rows, then sixteen of those
+// sums, and so on. REQUIRES: columns is a multiple of kSumColumns, others it
+// sums in another way.
+inline constexpr std::int64_t kSumColumns = 64;
+void sum_rows(const float* values,
+              std::int64_t rows,
+              std::int64_t columns,
+              float* sums);
+
 // sums += values.
 void add(float* sums, const Bf16* values, std::int64_t count);
 

@@ -64,6 +64,14 @@ std::string shapes_of(const Values& values) {
   return text.str();
 }
 
+[[noreturn]] void fail_in_layer(const std::string& name,
+                                const Values& inputs,
+                                const std::exception& error) {
+  fail("layer '" + name + "' failed on inputs " + shapes_of(inputs) + ": " +
+           first_line(error),
+       "");
+}
+
 }  // namespace
 
 std::string first_line(const std::exception& error) {
@@ -78,10 +86,23 @@ Network::Network(const Model& model, int first, int last)
     : torch::nn::Module(model.name()), first_(first), wiring_(model.wiring()) {
   const std::vector<std::string> names = model.layer_names();
   for (int index = first; index < last; ++index) {
-    layers_.push_back({names[index], model.build_layer(index)});
+    layers_.push_back({names[index], model.build_layer(index), {}});
     add_child(names[index], layers_.back().layer.module);
   }
   tie_parameters(model);
+  fuse_layers();
+}
+
+void Network::fuse_layers() {
+  for (int i = 0; i + 1 < std::ssize(layers_); ++i) {
+    const Value between{first_ + i, 0};
+    const std::vector<Value>& reads = wiring_.reads(first_ + i + 1);
+    if (reads.size() == 1 && reads.front() == between &&
+        wiring_.is_dead(between, first_ + i + 2)) {
+      layers_[i].with_next =
+          FusedLayers::of(layers_[i].layer, layers_[i + 1].layer);
+    }
+  }
 }
 
 // libtorch allows no dots in a child's name: "h.0.mlp" becomes children in
@@ -183,6 +204,10 @@ Values Network::run_layers(Values inputs, const std::optional<Moment>& moment) {
     std::erase_if(live, [&](const auto& entry) {
       return wiring_.is_dead(entry.first, index + 1);
     });
+    if (at::Tensor fused = run_with_next(index, arguments); fused.defined()) {
+      live[{++index, 0}] = std::move(fused);
+      continue;
+    }
     Values outputs = run_layer(index, arguments, moment);
     for (size_t i = 0; i < outputs.size(); ++i) {
       live[{index, static_cast<int>(i)}] = std::move(outputs[i]);
@@ -200,6 +225,20 @@ at::Tensor Network::forward(const at::Tensor& input,
   return forward(Values{input}, moment).at(0);
 }
 
+// Undefined where the layer has to run alone. Neither of the two draws random
+// numbers.
+at::Tensor Network::run_with_next(int index, const Values& inputs) {
+  const NamedLayer& named = layers_[index - first_];
+  if (!named.with_next || inputs.size() != 1) {
+    return {};
+  }
+  try {
+    return named.with_next->forward(inputs.front());
+  } catch (const std::exception& error) {
+    fail_in_layer(named.name, inputs, error);
+  }
+}
+
 Values Network::run_layer(int index,
                           const Values& inputs,
                           const std::optional<Moment>& moment) {
@@ -212,9 +251,7 @@ Values Network::run_layer(int index,
   try {
     outputs = named.layer.forward(inputs);
   } catch (const std::exception& error) {
-    fail("layer '" + named.name + "' failed on inputs " + shapes_of(inputs) +
-             ": " + first_line(error),
-         "");
+    fail_in_layer(named.name, inputs, error);
   }
   const auto expected = static_cast<size_t>(wiring_.outputs(index));
   if (outputs.size() != expected) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cleave/model/fused_layers.h"
 #include "cleave/model/low_precision.h"
 #include "cleave/model/model.h"
 #include "cleave/model/precision.h"
@@ -70,16 +71,19 @@ class Network : public torch::nn::Module {
   struct NamedLayer {
     std::string name;
     Layer layer;
+    std::optional<FusedLayers>
+        with_next;  // where nobody else reads the first's
   };
 
   void add_child(const std::string& name,
                  std::shared_ptr<torch::nn::Module> module);
   void tie_parameters(const Model& model);
+  void fuse_layers();
   at::Tensor parameter_of(const ParameterUse& use) const;
   Values run_layer(int index,
                    const Values& inputs,
                    const std::optional<Moment>& moment);
-
+  at::Tensor run_with_next(int index, const Values& inputs);
   Values run_layers(Values inputs, const std::optional<Moment>& moment);
 
   int first_;

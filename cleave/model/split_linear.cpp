@@ -3,6 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/types.h>
 
@@ -20,6 +21,8 @@ namespace {
 
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
+
+constexpr std::int64_t kSmall = 1 << 16;  // numbers
 
 // How libtorch holds its nodes depends on its version.
 using NodePointer =
@@ -39,8 +42,20 @@ at::Tensor as_rows(const at::Tensor& values) {
   return values.dim() == 2 ? values : values.reshape({-1, values.size(-1)});
 }
 
+// Where libtorch's way to a kernel takes longer than ours.
+bool is_small(const at::Tensor& values) {
+  return values.scalar_type() == at::kFloat && values.is_contiguous() &&
+         values.numel() <= kSmall;
+}
+
 // Sums of bf16 are made in fp32.
 at::Tensor sum_of_rows(const at::Tensor& rows) {
+  if (is_small(rows) && rows.size(1) % kernels::kSumColumns == 0) {
+    at::Tensor sums = at::empty({rows.size(1)}, rows.options());
+    kernels::sum_rows(
+        numbers<float>(rows), rows.size(0), rows.size(1), numbers<float>(sums));
+    return sums;
+  }
   if (rows.scalar_type() != at::kBFloat16) {
     return rows.sum(0);
   }
@@ -56,6 +71,27 @@ at::Tensor sum_of_rows(const at::Tensor& rows) {
   return sums;
 }
 
+void relu_in_place(at::Tensor& values) {
+  if (is_small(values)) {
+    float* const numbers_of = numbers<float>(values);
+    kernels::relu(numbers_of, numbers_of, values.numel());
+  } else {
+    values.relu_();
+  }
+}
+
+at::Tensor relu_backward(const at::Tensor& gradient, const at::Tensor& result) {
+  if (!is_small(gradient) || !is_small(result)) {
+    return at::threshold_backward(gradient, result, 0);
+  }
+  at::Tensor of_input = at::empty_like(gradient);
+  kernels::relu_backward(numbers<float>(result),
+                         numbers<float>(gradient),
+                         numbers<float>(of_input),
+                         gradient.numel());
+  return of_input;
+}
+
 // A node as autograd's own operations have them. torch::autograd::Function
 // would do, but takes as long as a small product.
 struct LinearBackward : torch::autograd::Node {
@@ -65,7 +101,8 @@ struct LinearBackward : torch::autograd::Node {
     }
     const at::Tensor input = used_input.unpack();
     const at::Tensor weight = used_weight.unpack();
-    const at::Tensor rows = as_rows(gradients[0]);
+    const at::Tensor rows =
+        as_rows(before_activation(std::move(gradients[0])));
     at::Tensor of_input;
     if (task_should_compute_output(0)) {
       of_input = product(rows, weight);
@@ -89,12 +126,28 @@ struct LinearBackward : torch::autograd::Node {
   void release_variables() override {
     used_input.reset_data();
     used_weight.reset_data();
+    activated.reset_data();
   }
 
   std::string name() const override { return "LinearBackward"; }
 
+  // The gradient of what went into the activation. Lets go of what only that
+  // needs, before the products take memory.
+  at::Tensor before_activation(at::Tensor gradient) {
+    if (activation == Activation::none) {
+      return gradient;
+    }
+    gradient = relu_backward(gradient, activated.unpack(getptr()));
+    if (!torch::autograd::get_current_graph_task_keep_graph()) {
+      activated.reset_data();
+    }
+    return gradient;
+  }
+
   SavedVariable used_input;
   SavedVariable used_weight;
+  SavedVariable activated;  // where there is an activation
+  Activation activation = Activation::none;
   at::Tensor parameter;
   at::Tensor bias;  // undefined where there is none
 };
@@ -103,8 +156,10 @@ struct LinearBackward : torch::autograd::Node {
 
 at::Tensor split_linear(const at::Tensor& input,
                         const at::Tensor& weight,
-                        const std::optional<at::Tensor>& bias) {
+                        const std::optional<at::Tensor>& bias,
+                        Activation activation) {
   const auto node = make_node<LinearBackward>();
+  node->activation = activation;
   node->parameter = weight;
   node->bias = bias.value_or(at::Tensor());
   node->set_next_edges(
@@ -120,8 +175,14 @@ at::Tensor split_linear(const at::Tensor& input,
     result = linear_product(used_input,
                             used_weight,
                             bias ? std::optional(computed_with(*bias)) : bias);
+    if (activation == Activation::relu) {
+      relu_in_place(result);
+    }
   }
   torch::autograd::set_history(result, node);
+  if (activation != Activation::none) {
+    node->activated = SavedVariable(result, /*is_output=*/true);
+  }
   return result;
 }
 

@@ -2,7 +2,6 @@
 // keep and computes what autograd would compute, the gradient of its weights
 // later. Gradients have the same bits, split or not. All compute in the
 // precision of the thread.
-#include <ATen/core/grad_mode.h>
 #include <ATen/native/NonSymbolicBC.h>
 #include <torch/autograd.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -22,16 +21,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-// Only a parameter's gradient can wait; what was computed from parameters must
-// hand its gradient on.
-bool can_split(const at::Tensor& weight,
-               const std::optional<at::Tensor>& bias = {}) {
-  return at::GradMode::is_enabled() && weight.requires_grad() &&
-         weight.is_leaf() &&
-         (!bias || !bias->defined() ||
-          (bias->requires_grad() && bias->is_leaf()));
-}
 
 // The gradient of an embedding's weights. Sparse where it may be: a microbatch
 // uses few of the rows. What repeats in a microbatch is added in its order, as

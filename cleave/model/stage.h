@@ -51,9 +51,9 @@ class Stage {
 
   // B: the gradients of what forward returned (undefined: none) to those of
   // what it took. With a goal, `gradients` is empty. In a split step, gradients
-  // of weights are left open until weights() where they can wait. In a step that
-  // is not split, calls `found` with every parameter that has its gradient, as
-  // soon as it has it.
+  // of weights are left open until weights() where they can wait. In a step
+  // that is not split, calls `found` with every parameter that has its
+  // gradient, as soon as it has it.
   Values backward(Microbatch microbatch,
                   const Values& gradients,
                   const GradientFound& found = {});

@@ -137,6 +137,14 @@ SplittingBackward::~SplittingBackward() {
   current_backward() = {};
 }
 
+bool can_split(const at::Tensor& weight,
+               const std::optional<at::Tensor>& bias) {
+  return at::GradMode::is_enabled() && weight.requires_grad() &&
+         weight.is_leaf() &&
+         (!bias || !bias->defined() ||
+          (bias->requires_grad() && bias->is_leaf()));
+}
+
 WeightQueue* queue_for(const Values& parameters) {
   const CurrentBackward& current = current_backward();
   if (current.queue == nullptr) {

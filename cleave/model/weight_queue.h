@@ -78,6 +78,12 @@ class SplittingBackward {
   SplittingBackward& operator=(const SplittingBackward&) = delete;
 };
 
+// Whether an operation with these can have its backward split. Only a
+// parameter's gradient can wait; what was computed from parameters must hand
+// its gradient on.
+bool can_split(const at::Tensor& weight,
+               const std::optional<at::Tensor>& bias = {});
+
 // The queue for the gradients of these parameters; null where they cannot wait
 // or no SplittingBackward is alive. Undefined parameters do not matter.
 WeightQueue* queue_for(const Values& parameters);

@@ -44,6 +44,40 @@ TEST_P(Kernels, gelu_is_torch_s) {
   EXPECT_LT(error_of(x.grad(), exact.grad()), tolerance(GetParam()));
 }
 
+TEST(Relu, has_the_bits_of_torch_s) {
+  at::Tensor x = torch::randn({1003});
+  x[0] = -0.0;
+  x[1] = NAN;
+  x[2] = INFINITY;
+  x[3] = -INFINITY;
+  x[1002] = -0.0;
+  const at::Tensor y = torch::empty_like(x);
+  kernels::relu(numbers<float>(x), numbers<float>(y), x.numel());
+  EXPECT_TRUE(torch::equal(y.view(at::kInt), x.relu().view(at::kInt)));
+  const at::Tensor gradient = torch::randn({1003});
+  const at::Tensor found = torch::empty_like(x);
+  kernels::relu_backward(numbers<float>(y),
+                         numbers<float>(gradient),
+                         numbers<float>(found),
+                         x.numel());
+  EXPECT_TRUE(
+      torch::equal(found.view(at::kInt),
+                   at::threshold_backward(gradient, y, 0).view(at::kInt)));
+}
+
+TEST(SumOfRows, has_the_bits_of_torch_s) {
+  at::set_num_threads(1);
+  for (const std::int64_t rows : {1, 2, 15, 16, 17, 32, 255, 256, 257, 4500}) {
+    for (const std::int64_t columns : {64, 128, 512}) {
+      const at::Tensor values = torch::randn({rows, columns});
+      const at::Tensor sums = torch::empty({columns});
+      kernels::sum_rows(
+          numbers<float>(values), rows, columns, numbers<float>(sums));
+      EXPECT_TRUE(torch::equal(sums, values.sum(0))) << rows << "x" << columns;
+    }
+  }
+}
+
 TEST_P(Kernels, gelu_of_extremes_is_finite_and_of_no_number_none) {
   const at::Tensor x =
       torch::tensor({-1e30, -100.0, -9.0, 0.0, 9.0, 100.0, 1e30})
