@@ -61,6 +61,8 @@ void add_layer(const LayerCost& layer, double speed, StagePlan& stage) {
   stage.kept_for_weights += layer.kept_for_weights;
   stage.growth += std::max(Bytes{}, layer.kept_for_weights - layer.activations);
   stage.first_growth += std::max(Bytes{}, layer.parameters - layer.activations);
+  stage.first_weight_growth +=
+      std::max(Bytes{}, layer.parameters - layer.kept_for_weights);
   stage.working = std::max(stage.working, layer.working);
 }
 

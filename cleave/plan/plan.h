@@ -72,11 +72,12 @@ struct StagePlan {
   Bytes kept_for_weights;  // of a microbatch, from B to W
   Bytes growth;        // while a B that leaves a W turns the one into the other
   Bytes first_growth;  // while the first B without a W turns it into gradients
-  Bytes working;       // what an action needs beside
-  Bytes gradients;     // of `fixed`, what is there from the first one on
-  Bytes sums;          // while replicas add up those of one microbatch at once
-  Bytes memory;        // the device's budget; zero: without limit
-  Bytes peak;          // predicted, of the device: with all its stages
+  Bytes first_weight_growth;  // while the first W turns what was kept for it
+  Bytes working;              // what an action needs beside
+  Bytes gradients;            // of `fixed`, what is there from the first one on
+  Bytes sums;    // while replicas add up those of one microbatch at once
+  Bytes memory;  // the device's budget; zero: without limit
+  Bytes peak;    // predicted, of the device: with all its stages
 
   bool operator==(const StagePlan&) const = default;
 };

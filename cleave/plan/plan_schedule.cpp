@@ -60,6 +60,7 @@ StageBytes memory_of(const StagePlan& stage) {
           .kept_for_weights = stage.kept_for_weights,
           .growth = stage.growth,
           .first_growth = stage.first_growth,
+          .first_weight_growth = stage.first_weight_growth,
           .working = stage.working,
           .gradients = stage.gradients,
           .sums = stage.sums};

@@ -395,13 +395,12 @@ std::vector<Bytes> peak_bytes(const Schedule& schedule,
       const bool split = order.is_split(stage, microbatch);
       const bool first =
           makes_gradients(op, split) && has_gradients.insert(stage).second;
-      if (first && split) {
-        now += bytes.gradients;
-      }
-      const Bytes turning = first && !split ? bytes.first_growth : Bytes{};
+      const Bytes turning = !first  ? Bytes{}
+                            : split ? bytes.first_weight_growth
+                                    : bytes.first_growth;
       peak = std::max(peak, now + turning + needed_for(op, bytes, split));
       now += change_by(op, bytes, split);
-      if (first && !split) {
+      if (first) {
         now += bytes.gradients;
       }
       peak = std::max(peak, now);

@@ -49,9 +49,10 @@ struct StageBytes {
   Bytes kept_for_weights;  // from B to W, where the schedule has W
   Bytes growth;            // at most, while B turns the first into the second
   Bytes first_growth;      // or, the first B without a W, into gradients
-  Bytes working;           // beside that, while it does anything
-  Bytes gradients;         // of the weights: from the first one on
-  Bytes sums;              // beside that, while gradients are made
+  Bytes first_weight_growth;  // while the first W turns the second into those
+  Bytes working;              // beside that, while it does anything
+  Bytes gradients;            // of the weights: from the first one on
+  Bytes sums;                 // beside that, while gradients are made
 };
 
 // By how much what a rank keeps changes with a compute action of the stage, and

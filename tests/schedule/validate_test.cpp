@@ -359,6 +359,7 @@ TEST(PeakBytes,
                                .kept_for_weights = {12},
                                .growth = {5},
                                .first_growth = {400},
+                               .first_weight_growth = {990},
                                .working = {100},
                                .gradients = {1000}}};
   const auto peak = [&](const std::string& row) {
@@ -366,8 +367,8 @@ TEST(PeakBytes,
   };
   EXPECT_EQ(peak("F0 B0"), Bytes{1000});
   EXPECT_EQ(peak("F0 F1 B0 B1"), Bytes{10 + 100 + 1000});
-  EXPECT_EQ(peak("F0 B0 W0"), Bytes{12 + 100 + 1000});
-  EXPECT_EQ(peak("F0 B0 F1 B1 W0 W1"), Bytes{24 + 100 + 1000});
+  EXPECT_EQ(peak("F0 B0 W0"), Bytes{12 + 990 + 100});
+  EXPECT_EQ(peak("F0 B0 F1 B1 W0 W1"), Bytes{24 + 990 + 100});
   EXPECT_EQ(peak("F0 B0 W0 F1 B1 W1"), Bytes{10 + 5 + 100 + 1000});
   StageBytes& bytes = one[0];
   bytes.gradients = {200};
