@@ -49,6 +49,21 @@ struct Hook : torch::autograd::PostAccumulateGradHook {
   std::shared_ptr<const GradientFound*> listener;
 };
 
+// While it lives, `found` is whom the hooks tell.
+class Hearing {
+ public:
+  Hearing(const GradientFound*& listener, const GradientFound& found)
+      : listener_(listener) {
+    listener_ = &found;
+  }
+  ~Hearing() { listener_ = nullptr; }
+  Hearing(const Hearing&) = delete;
+  Hearing& operator=(const Hearing&) = delete;
+
+ private:
+  const GradientFound*& listener_;
+};
+
 }  // namespace
 
 Stage::Stage(const Model& model, int first, int last)
@@ -129,10 +144,7 @@ Values Stage::backward_telling(const InFlight& kept,
           parameter, std::make_unique<Hook>(listener_));
     }
   }
-  // Whatever happens in between, nobody hears of later backwards.
-  const std::shared_ptr<const GradientFound> until_done(
-      &found, [this](const auto*) { *listener_ = nullptr; });
-  *listener_ = until_done.get();
+  const Hearing hearing(*listener_, found);
   return backward_whole(kept, roots);
 }
 
