@@ -5,11 +5,22 @@
 
 #include "cleave/plan/picoseconds.h"
 #include "cleave/plan/plan_schedule.h"
+#include "cleave/schedule/memory.h"
 #include "cleave/schedule/simulate.h"
-#include "cleave/schedule/validate.h"
 
 namespace cleave {
 namespace {
+
+constexpr int kMicrobatchesPerDevice = 4;
+
+// What the request asks for, or what it leaves to the planner.
+int microbatches_for(int devices, const PlanRequest& request) {
+  if (request.microbatches > 0) {
+    return request.microbatches;
+  }
+  const std::int64_t wanted = std::int64_t{kMicrobatchesPerDevice} * devices;
+  return static_cast<int>(std::min(wanted, request.batch));
+}
 
 // The profile for microbatches of the plan's size. Where they differ by a
 // sample, a step takes the time of the mean, and memory must hold the largest.

@@ -6,6 +6,10 @@
 // What all ways to plan a model share. For the planner only.
 namespace cleave {
 
+// Fewer devices are taken unless more are faster by this factor: a prediction
+// is not better than that, and a device must be paid for.
+inline constexpr double kWorthADevice = 1.01;
+
 // The request, and what the layers cost for one microbatch of it.
 struct PlanBasis {
   PlanBasis(const Profile& measured, const PlanRequest& wanted, int devices);

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
-#include "cleave/error.h"
+#include "cleave/plan/fastest_plan.h"
 
 namespace cleave {
 namespace {
@@ -34,36 +33,20 @@ Batch part_of(const Batch& sample, std::int64_t size) {
   return {sample.inputs.narrow(0, 0, most), sample.targets.narrow(0, 0, most)};
 }
 
-// The fastest of the plans for these numbers of microbatches. Throws the last
-// problem where none is possible.
-Plan fastest_plan(const std::vector<int>& counts,
-                  const Profile& small,
-                  const Profile& large,
-                  const std::vector<DeviceSpec>& devices,
-                  PlanRequest request) {
-  std::optional<Plan> best;
-  std::optional<Error> problem;
-  for (const int count : counts) {
-    request.microbatches = count;
-    const std::int64_t batch = request.batch / std::max(1, request.replicas);
-    const auto samples = static_cast<double>(size_of_microbatch(batch, count));
-    try {
-      Plan found = make_plan(small.microbatch == large.microbatch
-                                 ? small
-                                 : between(small, large, samples),
-                             devices,
-                             request);
-      if (!best || found.step < best->step) {
-        best = std::move(found);
-      }
-    } catch (const Error& error) {
-      problem = error;
-    }
-  }
-  if (!best) {
-    throw Error(*problem);
-  }
-  return *best;
+// The plan for so many microbatches.
+Plan plan_with(int count,
+               const Profile& small,
+               const Profile& large,
+               const std::vector<DeviceSpec>& devices,
+               PlanRequest request) {
+  request.microbatches = count;
+  const std::int64_t batch = request.batch / std::max(1, request.replicas);
+  const auto samples = static_cast<double>(size_of_microbatch(batch, count));
+  return make_plan(small.microbatch == large.microbatch
+                       ? small
+                       : between(small, large, samples),
+                   devices,
+                   request);
 }
 
 }  // namespace
@@ -126,7 +109,9 @@ Plan plan(const Model& model,
   const Profile small = profile_with(counts.back());
   const Profile large =
       counts.size() > 1 ? profile_with(counts.front()) : small;
-  return fastest_plan(counts, small, large, device_specs(devices), request);
+  return fastest_plan(counts, 1, [&](int count) {
+    return plan_with(count, small, large, device_specs(devices), request);
+  });
 }
 
 }  // namespace cleave

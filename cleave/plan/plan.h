@@ -1,14 +1,13 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cleave/ids.h"
 #include "cleave/plan/profile.h"
+#include "cleave/plan/shard.h"
 #include "cleave/units.h"
 
 namespace cleave {
@@ -19,19 +18,6 @@ struct DeviceSpec {
   double speed = 1;  // relative to the device the profile was measured on
   Bytes memory;      // its budget; zero: without limit
 };
-
-// What replicas divide among them, instead of everyone having all.
-enum class Shard {
-  none,
-  optimizer,  // the states of the optimizer, and gradients once they are summed
-  gradients,  // these, and gradients are summed after every microbatch
-};
-
-inline constexpr std::array<std::string_view, 3> kShardNames{
-    "none", "optimizer", "gradients"};
-
-// Throws Error where there is none of this name.
-Shard shard_named(const std::string& name);
 
 // What the user fixes; what is left at its default the planner chooses.
 struct PlanRequest {
@@ -110,9 +96,6 @@ struct Plan {
 
   bool operator==(const Plan&) const = default;
 };
-
-// What the request asks for, or what it leaves to the planner.
-int microbatches_for(int devices, const PlanRequest& request);
 
 // Cuts the profiled model over the devices, in their order: the first of them
 // are taken, and for further replicas those behind. Schedule, stages per device

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <vector>
 
+#include "cleave/counted.h"
 #include "cleave/report/text.h"
 
 namespace cleave {
@@ -56,11 +57,6 @@ std::string repeated(const char* text, int times) {
 std::string aligned(const std::string& text, int width, bool right) {
   const std::string space(std::max(0, width - columns(text)), ' ');
   return right ? space + text : text + space;
-}
-
-// "2 stages", "1 stage"
-std::string counted(std::int64_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
 // The end of a name tells more than its beginning ("…layers.11.mlp").

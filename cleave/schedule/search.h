@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
+#include "cleave/schedule/memory.h"
 #include "cleave/schedule/simulate.h"
-#include "cleave/schedule/validate.h"
 
 namespace cleave {
 

@@ -297,10 +297,6 @@ void Validator::check_waits() {
   }
 }
 
-bool makes_gradients(Op op, bool split) {
-  return op == Op::weight || (op == Op::backward && !split);
-}
-
 }  // namespace
 
 std::vector<Problem> problems(const Schedule& schedule) {
@@ -349,64 +345,6 @@ void check(const Schedule& schedule) {
   fail("the schedule cannot run: it has " + std::to_string(count) +
            (count == 1 ? " problem" : " problems"),
        "Change what is marked:\n" + to_text(found, schedule) + more);
-}
-
-std::vector<int> peak_in_flight(const Schedule& schedule) {
-  std::vector<int> now(schedule.stages, 0);
-  std::vector<int> peak(schedule.stages, 0);
-  for (const Row& row : schedule.rows) {
-    for (const auto& [op, microbatch, stage] : row) {
-      int& count = now.at(stage.value);
-      count += op == Op::forward ? 1 : op == Op::backward ? -1 : 0;
-      peak.at(stage.value) = std::max(peak.at(stage.value), count);
-    }
-  }
-  return peak;
-}
-
-Bytes change_by(Op op, const StageBytes& bytes, bool split) {
-  const Bytes later = split ? bytes.kept_for_weights : Bytes{};
-  return op == Op::forward    ? bytes.kept
-         : op == Op::backward ? later - bytes.kept
-                              : Bytes{} - later;
-}
-
-Bytes needed_for(Op op, const StageBytes& bytes, bool split) {
-  const Bytes more = op == Op::forward             ? bytes.kept
-                     : op == Op::backward && split ? bytes.growth
-                                                   : Bytes{};
-  return more + bytes.working +
-         (makes_gradients(op, split) ? bytes.sums : Bytes{});
-}
-
-std::vector<Bytes> peak_bytes(const Schedule& schedule,
-                              const std::vector<StageBytes>& stages) {
-  const Order order(schedule);
-  std::vector<Bytes> peaks;
-  for (const Row& row : schedule.rows) {
-    Bytes now;
-    Bytes& peak = peaks.emplace_back();
-    std::set<StageId> has_gradients;
-    for (const auto& [op, microbatch, stage] : row) {
-      if (!is_compute(op)) {
-        continue;
-      }
-      const StageBytes& bytes = stages.at(stage.value);
-      const bool split = order.is_split(stage, microbatch);
-      const bool first =
-          makes_gradients(op, split) && has_gradients.insert(stage).second;
-      const Bytes turning = !first  ? Bytes{}
-                            : split ? bytes.first_weight_growth
-                                    : bytes.first_growth;
-      peak = std::max(peak, now + turning + needed_for(op, bytes, split));
-      now += change_by(op, bytes, split);
-      if (first) {
-        now += bytes.gradients;
-      }
-      peak = std::max(peak, now);
-    }
-  }
-  return peaks;
 }
 
 }  // namespace cleave

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "cleave/schedule/schedule.h"
-#include "cleave/units.h"
 
 namespace cleave {
 
@@ -36,35 +35,5 @@ std::string to_text(const std::vector<Problem>& problems,
 
 // Throws Error that shows the problems, where there are any.
 void check(const Schedule& schedule);
-
-// For every stage, the most microbatches whose forward has run and whose
-// backward has not: how many it must keep in memory. Does not count what a
-// split backward keeps for its W: peak_bytes() does.
-// REQUIRES: problems(schedule) is empty.
-std::vector<int> peak_in_flight(const Schedule& schedule);
-
-// What a stage keeps of one microbatch.
-struct StageBytes {
-  Bytes kept;              // from F to B
-  Bytes kept_for_weights;  // from B to W, where the schedule has W
-  Bytes growth;            // at most, while B turns the first into the second
-  Bytes first_growth;      // or, the first B without a W, into gradients
-  Bytes first_weight_growth;  // while the first W turns the second into those
-  Bytes working;              // beside that, while it does anything
-  Bytes gradients;            // of the weights: from the first one on
-  Bytes sums;                 // beside that, while gradients are made
-};
-
-// By how much what a rank keeps changes with a compute action of the stage, and
-// what it needs while it does that, above what it kept before. `split`: the
-// microbatch has a W.
-Bytes change_by(Op op, const StageBytes& bytes, bool split);
-Bytes needed_for(Op op, const StageBytes& bytes, bool split);
-
-// For every rank, the most that it needs at any place of its row, all its
-// stages together.
-// REQUIRES: problems(schedule) is empty; one entry of `stages` per stage.
-std::vector<Bytes> peak_bytes(const Schedule& schedule,
-                              const std::vector<StageBytes>& stages);
 
 }  // namespace cleave

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "cleave/error.h"
+#include "cleave/schedule/memory.h"
 #include "cleave/schedule/passes.h"
 #include "cleave/schedule/validate.h"
 #include "tests/schedule/shapes.h"

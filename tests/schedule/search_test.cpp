@@ -11,6 +11,7 @@
 #include "cleave/schedule/passes.h"
 #include "cleave/schedule/period_timer.h"
 #include "cleave/schedule/registry.h"
+#include "cleave/schedule/validate.h"
 #include "tests/schedule/published.h"
 #include "tests/schedule/shapes.h"
 
