@@ -1,13 +1,12 @@
 #include "cleave/comm/mpi.h"
 
-#include <mpi.h>
-
-#include <algorithm>
-#include <array>
 #include <chrono>
+#include <map>
+#include <optional>
 
 #include "cleave/comm/envelope.h"
 #include "cleave/comm/memory.h"
+#include "cleave/comm/mpi_messages.h"
 #include "cleave/error.h"
 
 namespace cleave {
@@ -15,16 +14,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The kinds of messages below ours.
-constexpr int kEnvelope = 1;
-constexpr int kNumbers = 2;  // of the tensors of the envelope before
-constexpr int kFailure = 3;  // a failure elsewhere: its kind, and its text
-
+// The kinds of failures, told ahead of their text.
 constexpr char kLate = 'L';    // somebody waited in vain
 constexpr char kBroken = 'B';  // anything else
-
-constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // MPI counts by int
-constexpr std::size_t kHostBytes = 256;
 
 // While the rank computes, messages are looked after so often: less where none
 // is under way, for it costs the rank a little each time.
@@ -38,36 +30,6 @@ constexpr Seconds kPause{1e-4};
 constexpr Seconds kPatientPause{1e-2};
 // What was sent gets so long to leave when the run has failed.
 constexpr Seconds kLastWords{2};
-
-void check(int code, const char* what) {
-  if (code == MPI_SUCCESS) {
-    return;
-  }
-  std::array<char, MPI_MAX_ERROR_STRING> text{};
-  int length = 0;
-  MPI_Error_string(code, text.data(), &length);
-  fail(std::string("MPI could not ") + what + ": " +
-           std::string(text.data(), length),
-       "See whether all hosts are up and reach each other.");
-}
-
-bool all_done(std::vector<MPI_Request>& requests) {
-  int done = 0;
-  check(MPI_Testall(static_cast<int>(requests.size()),
-                    requests.data(),
-                    &done,
-                    MPI_STATUSES_IGNORE),
-        "move a message");
-  return done != 0;
-}
-
-// Calls part(begin, count) for parts of a size that MPI can count.
-template <class Part>
-void in_parts(std::size_t bytes, const Part& part) {
-  for (std::size_t begin = 0; begin < bytes; begin += kMostBytes) {
-    part(begin, static_cast<int>(std::min(kMostBytes, bytes - begin)));
-  }
-}
 
 // Of those who lead a process, not of its rank.
 bool is_patient(const Tag& tag) {
@@ -110,51 +72,9 @@ class MpiTransport : public Transport {
 
 }  // namespace
 
-struct MpiHub::Session {
-  Session() {
-    int running = 0;
-    MPI_Initialized(&running);
-    int threads = MPI_THREAD_SINGLE;
-    if (running == 0) {
-      MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &threads);
-    } else {
-      MPI_Query_thread(&threads);
-    }
-    if (threads < MPI_THREAD_SERIALIZED) {
-      fail("this MPI may be called by one thread only",
-           "Use one with MPI_THREAD_SERIALIZED, or start it so.");
-    }
-    ends_mpi = running == 0;
-    MPI_Comm_dup(MPI_COMM_WORLD, &ranks);
-    MPI_Comm_set_errhandler(ranks, MPI_ERRORS_RETURN);
-  }
-
-  // Only when all is well: others may be gone, and the end waits for them.
-  void end() {
-    MPI_Comm_free(&ranks);
-    if (ends_mpi) {
-      MPI_Finalize();
-    }
-  }
-
-  MPI_Comm ranks = MPI_COMM_NULL;
-  bool ends_mpi = false;
-};
-
-struct MpiHub::Outgoing {
-  std::vector<char> bytes;
-  Message message;  // keeps its memory
-  std::vector<MPI_Request> requests;
-};
-
-struct MpiHub::Incoming {
-  Envelope envelope;
-  std::vector<MPI_Request> requests;
-};
-
 MpiHub::MpiHub(Seconds patience)
-    : session_(std::make_unique<Session>()), patience_(patience) {
-  MPI_Comm_rank(session_->ranks, &rank_.value);
+    : patience_(patience), messages_(std::make_unique<MpiMessages>(mailbox_)) {
+  rank_ = messages_->rank();
   find_places();
   looking_after_ = std::jthread([this] { look_after(); });
 }
@@ -167,33 +87,15 @@ MpiHub::~MpiHub() {
   }
   stop_.notify_all();
   looking_after_.join();
-  if (!failure() && outgoing_.empty()) {
-    session_->end();
+  if (!failure() && messages_->all_sent()) {
+    messages_->end();
   }
 }
 
 void MpiHub::find_places() {
-  int ranks = 0;
-  MPI_Comm_size(session_->ranks, &ranks);
-  std::array<char, kHostBytes> own{};
-  std::array<char, MPI_MAX_PROCESSOR_NAME> host{};
-  int length = 0;
-  MPI_Get_processor_name(host.data(), &length);
-  std::copy_n(
-      host.data(), std::min<std::size_t>(length, kHostBytes - 1), own.data());
-  std::vector<char> hosts(kHostBytes * ranks);
-  check(MPI_Allgather(own.data(),
-                      kHostBytes,
-                      MPI_CHAR,
-                      hosts.data(),
-                      kHostBytes,
-                      MPI_CHAR,
-                      session_->ranks),
-        "tell the ranks' hosts");
   std::map<std::string, int> on_host;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const std::string name = hosts.data() + rank * kHostBytes;
-    places_.push_back({name, on_host[name]++, 0});
+  for (const std::string& host : messages_->hosts()) {
+    places_.push_back({host, on_host[host]++, 0});
   }
   for (MpiPlace& place : places_) {
     place.local_ranks = on_host[place.host];
@@ -210,7 +112,7 @@ std::unique_ptr<Transport> MpiHub::connect(Rank rank) {
   }
   if (std::shared_ptr<DeviceMemory> memory = MemoryScope::current()) {
     const std::lock_guard lock(mutex_);
-    memory_ = std::move(memory);
+    messages_->set_memory(std::move(memory));
   }
   return std::make_unique<MpiTransport>(*this);
 }
@@ -236,7 +138,7 @@ void MpiHub::abort(std::exception_ptr failure) {
   const std::lock_guard lock(mutex_);
   for (Rank rank; rank.value < ranks(); ++rank.value) {
     if (rank != rank_) {
-      post(rank, kFailure, {text.begin(), text.end()}, {});
+      messages_->send_failure(rank, text);
     }
   }
 }
@@ -273,45 +175,12 @@ void MpiHub::send(Rank to, const Tag& tag, const Message& message) {
   bool inside = false;
   std::vector<char> bytes = seal(tag, whole, inside);
   const std::lock_guard lock(mutex_);
-  post(to, kEnvelope, std::move(bytes), inside ? Message{} : whole);
-}
-
-void MpiHub::post(Rank to,
-                  int kind,
-                  std::vector<char> bytes,
-                  const Message& message) {
-  Outgoing& sent = outgoing_.emplace_back();
-  sent.bytes = std::move(bytes);
-  sent.message = message;
-  check(MPI_Isend(sent.bytes.data(),
-                  static_cast<int>(sent.bytes.size()),
-                  MPI_BYTE,
-                  to.value,
-                  kind,
-                  session_->ranks,
-                  &sent.requests.emplace_back()),
-        "send a message");
-  for (const at::Tensor& tensor : sent.message) {
-    const char* const data =
-        tensor.defined() ? static_cast<const char*>(tensor.const_data_ptr())
-                         : nullptr;
-    in_parts(tensor.defined() ? tensor.nbytes() : 0,
-             [&](std::size_t begin, int count) {
-               check(MPI_Isend(data + begin,
-                               count,
-                               MPI_BYTE,
-                               to.value,
-                               kNumbers,
-                               session_->ranks,
-                               &sent.requests.emplace_back()),
-                     "send a message");
-             });
-  }
+  messages_->send(to, std::move(bytes), inside ? Message{} : whole);
 }
 
 void MpiHub::expect(Rank from, const Tag& tag, const Message& into) {
   const std::lock_guard lock(mutex_);
-  expected_[{from, tag}] = into;
+  messages_->expect(from, tag, into);
 }
 
 bool MpiHub::has(Rank from, const Tag& tag) {
@@ -339,7 +208,7 @@ Message MpiHub::take(Rank from, const Tag& tag) {
     if (std::optional<Message> message =
             mailbox_.take(from, tag, pause, failed)) {
       const std::lock_guard lock(mutex_);
-      expected_.erase({from, tag});
+      messages_->forget_expected(from, tag);
       return *std::move(message);
     }
     if (failed()) {
@@ -355,62 +224,11 @@ Message MpiHub::take(Rank from, const Tag& tag) {
 
 void MpiHub::progress() {
   hear_failures();
-  open_envelopes();
-  deliver();
-  forget_sent();
-}
-
-std::optional<MpiHub::Letter> MpiHub::next(int kind) {
-  int found = 0;
-  MPI_Message handle = MPI_MESSAGE_NULL;
-  MPI_Status status;
-  check(MPI_Improbe(
-            MPI_ANY_SOURCE, kind, session_->ranks, &found, &handle, &status),
-        "look for messages");
-  if (found == 0) {
-    return std::nullopt;
-  }
-  int count = 0;
-  MPI_Get_count(&status, MPI_BYTE, &count);
-  Letter letter{{status.MPI_SOURCE}, std::string(count, '\0')};
-  check(MPI_Mrecv(
-            letter.bytes.data(), count, MPI_BYTE, &handle, MPI_STATUS_IGNORE),
-        "receive a message");
-  return letter;
-}
-
-// Of all that came; and lets the numbers that follow be received.
-void MpiHub::open_envelopes() {
-  const MemoryScope scope(memory_);
-  while (const std::optional<Letter> letter = next(kEnvelope)) {
-    Incoming& incoming = incoming_[letter->from.value].emplace_back();
-    incoming.envelope = unseal(letter->bytes, [&](const Tag& tag) {
-      const auto found = expected_.find({letter->from, tag});
-      return found == expected_.end() ? Message{} : found->second;
-    });
-    if (incoming.envelope.filled) {
-      continue;
-    }
-    for (const at::Tensor& tensor : incoming.envelope.tensors) {
-      char* const data =
-          tensor.defined() ? static_cast<char*>(tensor.data_ptr()) : nullptr;
-      in_parts(tensor.defined() ? tensor.nbytes() : 0,
-               [&](std::size_t begin, int count) {
-                 check(MPI_Irecv(data + begin,
-                                 count,
-                                 MPI_BYTE,
-                                 letter->from.value,
-                                 kNumbers,
-                                 session_->ranks,
-                                 &incoming.requests.emplace_back()),
-                       "receive a message");
-               });
-    }
-  }
+  messages_->progress();
 }
 
 void MpiHub::hear_failures() {
-  while (const std::optional<Letter> letter = next(kFailure)) {
+  while (const auto letter = messages_->next_failure()) {
     const std::string& bytes = letter->bytes;
     if (bytes.starts_with(kLate)) {
       keep_late();
@@ -422,22 +240,6 @@ void MpiHub::hear_failures() {
   }
 }
 
-// In the order of sending: messages with one tag must not overtake each other.
-void MpiHub::deliver() {
-  for (auto& [from, messages] : incoming_) {
-    while (!messages.empty() && all_done(messages.front().requests)) {
-      Envelope& envelope = messages.front().envelope;
-      mailbox_.put({from}, envelope.tag, std::move(envelope.tensors));
-      messages.pop_front();
-    }
-  }
-}
-
-void MpiHub::forget_sent() {
-  std::erase_if(outgoing_,
-                [](Outgoing& sent) { return all_done(sent.requests); });
-}
-
 void MpiHub::look_after() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
@@ -447,10 +249,7 @@ void MpiHub::look_after() {
       keep_failure(std::current_exception(), /*elsewhere=*/false);
       return;
     }
-    const bool busy = !outgoing_.empty() ||
-                      std::ranges::any_of(incoming_, [](const auto& entry) {
-                        return !entry.second.empty();
-                      });
+    const bool busy = messages_->any_under_way();
     stop_.wait_for(lock,
                    busy ? Clock::duration(kRound) : Clock::duration(kIdleRound),
                    [this] { return stopping_; });
@@ -469,7 +268,7 @@ void MpiHub::flush(Seconds time) {
       } catch (const Error&) {
         return;  // of those who are gone; the failure is known
       }
-      if (outgoing_.empty()) {
+      if (messages_->all_sent()) {
         return;
       }
     }

@@ -1,12 +1,9 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,7 +14,7 @@
 
 namespace cleave {
 
-class DeviceMemory;
+class MpiMessages;
 
 // Where a rank of an MPI job runs.
 struct MpiPlace {
@@ -73,28 +70,14 @@ class MpiHub : public Hub {
   bool has(Rank from, const Tag& tag);
 
  private:
-  struct Session;   // MPI itself, as long as it is needed
-  struct Outgoing;  // a message that is being sent
-  struct Incoming;  // a message that is being received
-  struct Letter {
-    Rank from;
-    std::string bytes;
-  };
-
   void find_places();
-  void post(Rank to, int kind, std::vector<char> bytes, const Message& message);
   void progress();
-  std::optional<Letter> next(int kind);
   void hear_failures();
-  void open_envelopes();
-  void deliver();
-  void forget_sent();
   void look_after();
   void flush(Seconds time);
   void keep_failure(std::exception_ptr failure, bool elsewhere);
   void keep_late();
 
-  std::unique_ptr<Session> session_;
   Seconds patience_;
   Rank rank_;
   std::vector<MpiPlace> places_;
@@ -109,10 +92,7 @@ class MpiHub : public Hub {
 
   // Guards all calls of MPI, and what follows.
   std::mutex mutex_;
-  std::deque<Outgoing> outgoing_;
-  std::map<int, std::deque<Incoming>> incoming_;  // by sender, in order
-  std::map<std::pair<Rank, Tag>, Message> expected_;
-  std::shared_ptr<DeviceMemory> memory_;  // where received tensors belong
+  std::unique_ptr<MpiMessages> messages_;
   std::condition_variable stop_;
   bool stopping_ = false;
   std::jthread looking_after_;  // last: starts when all else is there

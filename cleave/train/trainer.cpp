@@ -1,8 +1,6 @@
 #include "cleave/train/trainer.h"
 
 #include <algorithm>
-#include <limits>
-#include <numeric>
 
 #include "cleave/comm/in_process.h"
 #include "cleave/data/order.h"
@@ -12,82 +10,9 @@
 #include "cleave/schedule/registry.h"
 #include "cleave/schedule/validate.h"
 #include "cleave/train/microbatches.h"
+#include "cleave/train/rank_device.h"
 
 namespace cleave {
-namespace {
-
-// From the ranks' spans, which are on one clock.
-StepTimeline timeline_of(const std::vector<StepResult>& results,
-                         std::int64_t step) {
-  StepTimeline found{.step = step};
-  Seconds first{std::numeric_limits<double>::infinity()};
-  Seconds last;
-  for (const StepResult& result : results) {
-    for (const Span& span : result.spans) {
-      if (is_compute(span.action.op)) {
-        first = std::min(first, span.start);
-        last = std::max(last, span.end);
-      }
-    }
-  }
-  found.zero = first;
-  found.measured.length = last - first;
-  for (const StepResult& result : results) {
-    std::vector<Span>& row = found.measured.rows.emplace_back(result.spans);
-    Seconds busy;
-    for (Span& span : row) {
-      span.start = span.start - first;
-      span.end = span.end - first;
-      busy += is_compute(span.action.op) ? span.end - span.start : Seconds{};
-    }
-    found.measured.busy.push_back(busy);
-  }
-  return found;
-}
-
-// The device that the plan names for the place in its first replica; where the
-// plan was made for other devices, the one in that place. Further replicas take
-// the devices behind.
-const Device& device_of(const Plan& plan, int place, const Devices& devices) {
-  const auto is_known = [&](const StagePlan& stage) {
-    return std::ranges::find(devices, stage.device, &Device::name) !=
-           devices.end();
-  };
-  if (!std::ranges::all_of(plan.stages, is_known)) {
-    return devices[place];
-  }
-  const std::vector<Rank> placement = placement_of(plan);
-  const auto stage =
-      std::ranges::find(placement, Rank{place}) - placement.begin();
-  return *std::ranges::find(devices, plan.stages[stage].device, &Device::name);
-}
-
-// The device of the rank, as above.
-const Device& device_of(const Plan& plan,
-                        const Mesh& mesh,
-                        Rank rank,
-                        const Devices& devices) {
-  const Device& first = device_of(plan, mesh.place_of(rank).value, devices);
-  const auto behind = mesh.replica_of(rank) * mesh.places;
-  return mesh.replicas == 1 ? first
-                            : devices[(&first - devices.data() + behind) %
-                                      std::ssize(devices)];
-}
-
-void check_ranks(const Mesh& mesh, const Devices& devices, const Hub& hub) {
-  const std::string needs =
-      "the plan uses " + std::to_string(mesh.ranks()) + " devices, but there ";
-  if (std::ssize(devices) < mesh.ranks()) {
-    fail(needs + "are " + std::to_string(devices.size()),
-         "Give it the devices the plan was made for.");
-  }
-  if (hub.ranks() < mesh.ranks()) {
-    fail(needs + "are " + std::to_string(hub.ranks()) + " ranks",
-         "Start as many ranks as the plan has devices.");
-  }
-}
-
-}  // namespace
 
 Trainer::Trainer(const Model& model,
                  const Plan& plan,

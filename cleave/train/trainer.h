@@ -14,6 +14,7 @@
 #include "cleave/event.h"
 #include "cleave/train/gather.h"
 #include "cleave/train/rank_thread.h"
+#include "cleave/train/step_timeline.h"
 
 namespace cleave {
 
@@ -32,14 +33,6 @@ struct FitOptions {
 std::int64_t planned_steps(std::int64_t samples,
                            std::int64_t batch,
                            const FitOptions& options);
-
-// When every rank did what in a step, messages included, from the step's first
-// computation on.
-struct StepTimeline {
-  std::int64_t step = 0;
-  Timeline measured;
-  Seconds zero;  // when that was, on the clock of rank 0's host
-};
 
 struct FitResult {
   std::int64_t steps = 0;

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cleave/schedule/simulate.h"
+#include "cleave/train/rank_trainer.h"
+#include "cleave/units.h"
+
+namespace cleave {
+
+// When every rank did what in a step, messages included, from the step's first
+// computation on.
+struct StepTimeline {
+  std::int64_t step = 0;
+  Timeline measured;
+  Seconds zero;  // when that was, on the clock of rank 0's host
+};
+
+// From what every rank found; their spans are on one clock.
+StepTimeline timeline_of(const std::vector<StepResult>& results,
+                         std::int64_t step);
+
+}  // namespace cleave
