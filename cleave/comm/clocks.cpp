@@ -68,7 +68,12 @@ std::vector<Seconds> clock_leads(Transport& ranks,
       leads[i] = values[static_cast<std::int64_t>(i)];
     }
   }
-  return {leads.begin(), leads.end()};
+  std::vector<Seconds> seconds;
+  seconds.reserve(leads.size());
+  for (const double lead : leads) {
+    seconds.push_back({lead});
+  }
+  return seconds;
 }
 
 }  // namespace cleave

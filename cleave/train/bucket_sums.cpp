@@ -15,7 +15,8 @@ BucketSums::BucketSums(const Mirrors& mirrors,
 void BucketSums::make_buckets() {
   Bytes filled = mirrors_.bucket;
   for (std::size_t i = parameters_.size(); i-- > 0;) {
-    const bool is_full = mirrors_.bucket.value > 0 && !(filled < mirrors_.bucket);
+    const bool is_full =
+        mirrors_.bucket.value > 0 && !(filled < mirrors_.bucket);
     if (buckets_.empty() || is_full) {
       buckets_.emplace_back();
       filled = {};
@@ -28,8 +29,7 @@ void BucketSums::make_buckets() {
 }
 
 void BucketSums::ready(const at::Tensor& parameter) {
-  Bucket& bucket =
-      buckets_[bucket_of_.at(parameter.unsafeGetTensorImpl())];
+  Bucket& bucket = buckets_[bucket_of_.at(parameter.unsafeGetTensorImpl())];
   if (++bucket.ready == bucket.count) {
     begin(bucket);
   }
@@ -70,7 +70,8 @@ Message BucketSums::finish() {
   Message all(parameters_.size());
   for (Bucket& bucket : buckets_) {
     const Message sums = bucket.sum->finish();
-    std::ranges::copy(sums, all.begin() + bucket.first);
+    std::ranges::copy(sums,
+                      all.begin() + static_cast<std::ptrdiff_t>(bucket.first));
     bucket.sum.reset();
     bucket.ready = 0;
   }
