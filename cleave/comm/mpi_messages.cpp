@@ -200,11 +200,12 @@ bool MpiMessages::any_under_way() const {
 void MpiMessages::open_envelopes() {
   const MemoryScope scope(memory_);
   while (const std::optional<Letter> letter = next(kEnvelope)) {
-    Incoming& incoming = incoming_[letter->from.value].emplace_back();
-    incoming.envelope = unseal(letter->bytes, [&](const Tag& tag) {
+    Envelope envelope = unseal(letter->bytes, [&](const Tag& tag) {
       const auto found = expected_.find({letter->from, tag});
       return found == expected_.end() ? Message{} : found->second;
     });
+    Incoming& incoming = incoming_[letter->from.value].emplace_back();
+    incoming.envelope = std::move(envelope);
     if (incoming.envelope.filled) {
       continue;
     }
