@@ -19,8 +19,8 @@ struct Launched {
 using Environment = std::function<const char*(const char* name)>;
 
 // Of the launchers that MPI jobs have; nothing where none started this
-// process. Throws Error where two of them disagree, one is not to be understood,
-// or it gives its processes no way to each other.
+// process. Throws Error where two of them disagree, one is not to be
+// understood, or it gives its processes no way to each other.
 std::optional<Launched> launched(const Environment& environment);
 
 }  // namespace cleave

@@ -176,7 +176,8 @@ void Sum::add_up() {
   }
 }
 
-// In new memory or, as nobody else reads the own section, in that of the values.
+// In new memory or, as nobody else reads the own section, in that of the
+// values.
 Message Sum::added_up() const {
   const torch::NoGradGuard no_grad;
   const bool in_place = wanted_ == Wanted::all;

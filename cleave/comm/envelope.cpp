@@ -176,8 +176,8 @@ std::vector<char> seal(const Tag& tag, const Message& message, bool& inside) {
 Envelope unseal(std::string_view bytes, const FindMemory& memory) {
   Reader reader(bytes);
   Envelope envelope;
-  envelope.tag.channel = static_cast<Channel>(
-      reader.number(0, static_cast<int>(kLastChannel)));
+  envelope.tag.channel =
+      static_cast<Channel>(reader.number(0, static_cast<int>(kLastChannel)));
   envelope.tag.index = static_cast<int>(reader.number(0, INT32_MAX));
   envelope.tag.microbatch.value = static_cast<int>(reader.number(0, INT32_MAX));
   envelope.filled = reader.number(0, 1) == 1;

@@ -101,8 +101,7 @@ struct LinearBackward : torch::autograd::Node {
     }
     const at::Tensor input = used_input.unpack();
     const at::Tensor weight = used_weight.unpack();
-    const at::Tensor rows =
-        as_rows(before_activation(std::move(gradients[0])));
+    const at::Tensor rows = as_rows(before_activation(std::move(gradients[0])));
     at::Tensor of_input;
     if (task_should_compute_output(0)) {
       of_input = product(rows, weight);

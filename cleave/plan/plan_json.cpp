@@ -31,26 +31,26 @@ Json to_json(const StagePlan& stage) {
 }
 
 StagePlan read_stage(const JsonFields& fields) {
-  return {.device = fields.text("device"),
-          .layers = fields.texts("layers"),
-          .forward = fields.milliseconds("forward_ms", Seconds{}),
-          .backward = fields.milliseconds("backward_ms", Seconds{}),
-          .weight = fields.milliseconds("weight_ms", Seconds{}),
-          .update = fields.milliseconds("update_ms", Seconds{}),
-          .message = fields.milliseconds("message_ms", Seconds{}),
-          .parameters = fields.bytes("parameter_bytes", Bytes{}),
-          .fixed = fields.bytes("fixed_bytes", Bytes{}),
-          .activations = fields.bytes("activation_bytes", Bytes{}),
-          .kept_for_weights = fields.bytes("kept_for_weights_bytes", Bytes{}),
-          .growth = fields.bytes("growth_bytes", Bytes{}),
-          .first_growth = fields.bytes("first_growth_bytes", Bytes{}),
-          .first_weight_growth =
-              fields.bytes("first_weight_growth_bytes", Bytes{}),
-          .working = fields.bytes("working_bytes", Bytes{}),
-          .gradients = fields.bytes("gradient_bytes", Bytes{}),
-          .sums = fields.bytes("sum_bytes", Bytes{}),
-          .memory = fields.bytes("memory_bytes", Bytes{}),
-          .peak = fields.bytes("peak_bytes", Bytes{})};
+  return {
+      .device = fields.text("device"),
+      .layers = fields.texts("layers"),
+      .forward = fields.milliseconds("forward_ms", Seconds{}),
+      .backward = fields.milliseconds("backward_ms", Seconds{}),
+      .weight = fields.milliseconds("weight_ms", Seconds{}),
+      .update = fields.milliseconds("update_ms", Seconds{}),
+      .message = fields.milliseconds("message_ms", Seconds{}),
+      .parameters = fields.bytes("parameter_bytes", Bytes{}),
+      .fixed = fields.bytes("fixed_bytes", Bytes{}),
+      .activations = fields.bytes("activation_bytes", Bytes{}),
+      .kept_for_weights = fields.bytes("kept_for_weights_bytes", Bytes{}),
+      .growth = fields.bytes("growth_bytes", Bytes{}),
+      .first_growth = fields.bytes("first_growth_bytes", Bytes{}),
+      .first_weight_growth = fields.bytes("first_weight_growth_bytes", Bytes{}),
+      .working = fields.bytes("working_bytes", Bytes{}),
+      .gradients = fields.bytes("gradient_bytes", Bytes{}),
+      .sums = fields.bytes("sum_bytes", Bytes{}),
+      .memory = fields.bytes("memory_bytes", Bytes{}),
+      .peak = fields.bytes("peak_bytes", Bytes{})};
 }
 
 const JsonKeys& plan_keys() {

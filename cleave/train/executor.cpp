@@ -250,11 +250,11 @@ void Executor::backward(const Key& key) {
       }
     }
   }
-  hand_back(key,
-            own.stage->backward(
-                microbatch,
-                is_last(stage) ? Values{} : take(gradients_, key),
-                found_));
+  hand_back(
+      key,
+      own.stage->backward(microbatch,
+                          is_last(stage) ? Values{} : take(gradients_, key),
+                          found_));
   for (const TieLink& tie : own.ties) {
     if (tie.earlier) {
       at::Tensor parameter = tie.parameter;

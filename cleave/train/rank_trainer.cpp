@@ -145,10 +145,8 @@ RankTrainer::RankTrainer(const Model& model,
     if (placement_[id.value] == pipeline_->rank()) {
       OwnStage& own = stages_.emplace_back(model, plan, id);
       own.stage.network().compute_in(options.precision);
-      const Mirrors mirrors{*mirrors_,
-                            id,
-                            static_cast<int>(placement_.size()),
-                            options.bucket};
+      const Mirrors mirrors{
+          *mirrors_, id, static_cast<int>(placement_.size()), options.bucket};
       own.update = make_stage_update(
           options.optimizer, own.parameters, mirrors, plan.shard);
     }

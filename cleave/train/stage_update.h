@@ -46,9 +46,10 @@ class StageUpdate {
   virtual Bytes states() const = 0;
 };
 
-// Borrows the mirrors' transport, which must outlive it. With shards, a replica keeps the optimizer's states of its own section of the
-// parameters only; with Shard::gradients also their gradients, which are added
-// up after every microbatch.
+// Borrows the mirrors' transport, which must outlive it. With shards, a replica
+// keeps the optimizer's states of its own section of the parameters only; with
+// Shard::gradients also their gradients, which are added up after every
+// microbatch.
 std::unique_ptr<StageUpdate> make_stage_update(
     const OptimizerKind& optimizer,
     const std::vector<at::Tensor>& parameters,

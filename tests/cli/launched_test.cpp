@@ -28,18 +28,17 @@ TEST(Launched, every_launcher_tells_rank_and_ranks) {
             (Launched{2, 4, "mpirun"}));
   EXPECT_EQ(launched(environment({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}})),
             (Launched{1, 2, "mpiexec"}));
-  EXPECT_EQ(launched(environment(
-                {{"SLURM_PROCID", "7"},
-                 {"SLURM_STEP_NUM_TASKS", "8"},
-                 {"SLURM_MPI_TYPE", "pmix"}})),
+  EXPECT_EQ(launched(environment({{"SLURM_PROCID", "7"},
+                                  {"SLURM_STEP_NUM_TASKS", "8"},
+                                  {"SLURM_MPI_TYPE", "pmix"}})),
             (Launched{7, 8, "srun"}));
 }
 
 // srun without --mpi: its processes have numbers, but no MPI to meet in.
 TEST(Launched, by_srun_alone_is_refused) {
   const auto ranks = [](const char* count) {
-    return launched(environment(
-        {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", count}}));
+    return launched(
+        environment({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", count}}));
   };
   EXPECT_THROW(ranks("2"), Error);
   EXPECT_EQ(ranks("1"), (Launched{0, 1, "srun"}));

@@ -222,8 +222,7 @@ TEST(Sum, may_be_added_up_before_anybody_waits) {
       }
       barrier(ranks);
       for (int index = kSums - 1; index >= 0; --index) {
-        at::Tensor expected =
-            sum_over(ranks.ranks(), 1000 + index, at::kFloat);
+        at::Tensor expected = sum_over(ranks.ranks(), 1000 + index, at::kFloat);
         if (wanted == Sum::Wanted::own_section) {
           const Section own =
               section_of(expected.numel(), ranks.rank(), ranks.ranks());

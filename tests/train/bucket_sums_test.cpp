@@ -27,9 +27,8 @@ class Buckets : public testing::Test {
   BucketSums sums_of(const std::unique_ptr<Transport>& rank,
                      const std::vector<at::Tensor>& parameters,
                      Bytes bucket) {
-    return {{*rank, StageId{1}, 3, bucket},
-            parameters,
-            Sum::Wanted::own_section};
+    return {
+        {*rank, StageId{1}, 3, bucket}, parameters, Sum::Wanted::own_section};
   }
 
   InProcessHub hub_{2, Seconds{1}};
