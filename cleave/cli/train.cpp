@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -9,7 +10,9 @@
 #include "cleave/cli/run.h"
 #include "cleave/cli/show_plan.h"
 #include "cleave/cli/verbs.h"
+#include "cleave/counted.h"
 #include "cleave/error.h"
+#include "cleave/train/microbatches.h"
 
 namespace cleave {
 namespace {
@@ -35,12 +38,34 @@ void print_json(const Run& run,
   std::cout << report.dump(2) << '\n';
 }
 
+// Which samples of every batch go where.
+void show_portions(const Run& run) {
+  constexpr std::size_t kShown = 16;
+  const Plan& plan = run.plan;
+  const std::int64_t samples = run.data.train->size();
+  std::cout << "\ndata | " << counted(samples, "sample") << " | "
+            << counted((samples + plan.batch - 1) / plan.batch, "batch")
+            << " of " << plan.batch << " per epoch\n";
+  if (plan.replicas == 1) {
+    return;
+  }
+  const std::vector<ReplicaShare> shares =
+      shares_of(plan.batch, plan.replicas, plan.microbatches);
+  for (std::size_t i = 0; i < std::min(shares.size(), kShown); ++i) {
+    std::cout << "replica " << i << " | samples " << shares[i].first << " to "
+              << shares[i].first + shares[i].count - 1 << " of every batch, in "
+              << counted(shares[i].microbatches, "microbatch") << '\n';
+  }
+  std::cout << (shares.size() > kShown ? "… and so on\n" : "");
+}
+
 void show_start(const Run& run, const Job& job) {
   std::cout << job.table() << (job.table().empty() ? "" : "\n")
             << plan_text(run.plan)
             << precision_advice(precision_named(run.config.train.precision),
-                                run.devices)
-            << std::endl;
+                                run.devices);
+  show_portions(run);
+  std::cout << std::endl;
 }
 
 void show_end(const Run& run,

@@ -54,6 +54,19 @@ TEST_F(RanksProgram, replicas_and_shards_train_too) {
   }
 }
 
+TEST_F(RanksProgram, says_which_samples_go_to_which_replica) {
+  const Outcome outcome =
+      cleave("train " + small_config() +
+             " --devices.use cpu:2 --parallel.stages 1 --parallel.replicas 2 "
+             "--parallel.microbatches 2 --train.batch 12 --train.steps 1");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  for (const char* line :
+       {"replica 0 | samples 0 to 5 of every batch, in 2 microbatches",
+        "replica 1 | samples 6 to 11 of every batch, in 2 microbatches"}) {
+    EXPECT_NE(outcome.output.find(line), std::string::npos) << outcome.output;
+  }
+}
+
 TEST_F(RanksProgram, says_who_is_where) {
   const Outcome outcome =
       cleave("train " + small_config() + " --devices.use mpi:3");
