@@ -55,8 +55,10 @@ std::string text_of(const Launched& launched) {
 
 // Without such a service of srun, every process would be an MPI job of its own.
 void check_slurm(const Launched& launched, const Environment& environment) {
-  if (launched.ranks > 1 && environment("SLURM_MPI_TYPE") == nullptr &&
-      environment("PMIX_RANK") == nullptr) {
+  const char* const service = environment("SLURM_MPI_TYPE");
+  const bool has_none =
+      service == nullptr || std::string_view(service) == "none";
+  if (launched.ranks > 1 && has_none && environment("PMIX_RANK") == nullptr) {
     fail("srun started " + std::to_string(launched.ranks) +
              " processes that cannot find each other",
          "Start them with srun --mpi=pmix, or with mpirun.");

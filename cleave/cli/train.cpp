@@ -44,7 +44,8 @@ void show_portions(const Run& run) {
   const Plan& plan = run.plan;
   const std::int64_t samples = run.data.train->size();
   std::cout << "\ndata | " << counted(samples, "sample") << " | "
-            << counted((samples + plan.batch - 1) / plan.batch, "batch")
+            << counted(planned_steps(samples, plan.batch, {.epochs = 1}),
+                       "batch")
             << " of " << plan.batch << " per epoch\n";
   if (plan.replicas == 1) {
     return;

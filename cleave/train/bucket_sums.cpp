@@ -2,6 +2,8 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
+
 namespace cleave {
 
 BucketSums::BucketSums(const Mirrors& mirrors,
@@ -13,7 +15,7 @@ BucketSums::BucketSums(const Mirrors& mirrors,
 
 // From the last parameter on: those get their gradients first.
 void BucketSums::make_buckets() {
-  Bytes filled = mirrors_.bucket;
+  Bytes filled;
   for (std::size_t i = parameters_.size(); i-- > 0;) {
     const bool is_full =
         mirrors_.bucket.value > 0 && !(filled < mirrors_.bucket);

@@ -41,6 +41,10 @@ TEST(Launched, by_srun_alone_is_refused) {
         environment({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", count}}));
   };
   EXPECT_THROW(ranks("2"), Error);
+  EXPECT_THROW(launched(environment({{"SLURM_PROCID", "0"},
+                                     {"SLURM_STEP_NUM_TASKS", "2"},
+                                     {"SLURM_MPI_TYPE", "none"}})),
+               Error);
   EXPECT_EQ(ranks("1"), (Launched{0, 1, "srun"}));
 }
 
