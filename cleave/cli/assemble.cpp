@@ -179,6 +179,7 @@ Plan plan_of(const Config& config,
        .schedule = config.parallel.schedule,
        .state_copies = state_copies(optimizer_of(config)),
        .shard = shard_named(config.parallel.shard),
+       .lend = config.parallel.lend && !mpi_ranks(config.devices.use),
        .message_latency = messages.latency,
        .message_bandwidth = messages.bandwidth,
        .sum_bandwidth = messages.sum_bandwidth});

@@ -66,6 +66,7 @@ struct ParallelConfig {
   Bytes bucket{8 << 20};
   std::optional<int> microbatches;
   std::string schedule = "auto";
+  bool lend = true;
   std::string plan;
 
   bool operator==(const ParallelConfig&) const = default;

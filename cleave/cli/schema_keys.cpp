@@ -195,6 +195,10 @@ constexpr std::array kKeys{
         "the order of forwards and backwards; auto: searched for the measured "
         "times and the memory",
         one_of(kScheduleNames)},
+    Key{"parallel.lend",
+        slot<&Config::parallel, &ParallelConfig::lend>,
+        "a device that waits does the work of others: devices of one process, "
+        "one replica"},
     Key{"parallel.plan",
         slot<&Config::parallel, &ParallelConfig::plan>,
         "file of a saved plan to use; empty: make one"},

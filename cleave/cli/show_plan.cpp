@@ -6,12 +6,16 @@
 #include "cleave/report/draw_schedule.h"
 #include "cleave/report/plan_table.h"
 #include "cleave/schedule/passes.h"
+#include "cleave/schedule/simulate_lending.h"
 
 namespace cleave {
 
 Timeline plan_timeline(const Plan& plan) {
-  return simulate(with_messages(schedule_of(plan, plan.microbatches)),
-                  costs_of(plan));
+  return plan.lend
+             ? simulate_lending(training_rows(plan, plan.microbatches),
+                                costs_of(plan))
+             : simulate(with_messages(schedule_of(plan, plan.microbatches)),
+                        costs_of(plan));
 }
 
 std::string plan_text(const Plan& plan) {

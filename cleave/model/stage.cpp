@@ -73,7 +73,7 @@ Values Stage::forward(Microbatch microbatch,
                       const Values& inputs,
                       const Moment& moment,
                       const std::optional<Goal>& goal) {
-  InFlight& kept = in_flight_[microbatch];
+  InFlight kept;
   Values entering;
   for (const at::Tensor& input : inputs) {
     at::Tensor leaf = input.detach();
@@ -85,9 +85,9 @@ Values Stage::forward(Microbatch microbatch,
   if (goal) {
     const at::Tensor sum =
         goal->loss->sum(std::move(leaving.at(0)), goal->targets);
-    losses_[microbatch] = sum.item<double>();
     kept.leaving = {edge_of(sum)};
     kept.seed = at::full_like(sum, goal->weight);
+    keep(microbatch, std::move(kept), sum.item<double>());
     return {};
   }
   for (at::Tensor& value : leaving) {
@@ -96,7 +96,23 @@ Values Stage::forward(Microbatch microbatch,
     value = value.detach();
     value.set_requires_grad(wanted);
   }
+  keep(microbatch, std::move(kept), {});
   return leaving;
+}
+
+void Stage::keep(Microbatch microbatch,
+                 InFlight kept,
+                 std::optional<double> loss) {
+  const std::lock_guard lock(mutex_);
+  in_flight_[microbatch] = std::move(kept);
+  if (loss) {
+    losses_[microbatch] = *loss;
+  }
+}
+
+double Stage::loss(Microbatch microbatch) const {
+  const std::lock_guard lock(mutex_);
+  return losses_.at(microbatch);
 }
 
 // The seeds reach their places before any operation runs, so the gradients that
@@ -121,14 +137,17 @@ Stage::Roots Stage::roots_of(const InFlight& kept, const Values& gradients) {
 Values Stage::backward(Microbatch microbatch,
                        const Values& gradients,
                        const GradientFound& found) {
-  const InFlight kept = std::move(in_flight_.at(microbatch));
-  in_flight_.erase(microbatch);
+  const InFlight kept = take(in_flight_, microbatch).value();
   const Roots roots = roots_of(kept, gradients);
   if (roots.edges.empty()) {
     return Values(kept.entered.size());
   }
   if (split_) {
-    return backward_split(kept, roots, open_[microbatch]);
+    OpenWeights open;
+    Values entered = backward_split(kept, roots, open);
+    const std::lock_guard lock(mutex_);
+    open_[microbatch] = std::move(open);
+    return entered;
   }
   return found ? backward_telling(kept, roots, found)
                : backward_whole(kept, roots);
@@ -223,21 +242,28 @@ void Stage::learn_who_can_wait(WeightQueue& queue) {
 }
 
 void Stage::weights(Microbatch microbatch, const GradientFound& found) {
-  const auto open = open_.find(microbatch);
-  if (open == open_.end()) {
+  std::optional<OpenWeights> open = take(open_, microbatch);
+  if (!open) {
     return;
   }
   if (found) {
-    tell_of_others(open->second.queue, found);
+    tell_of_others(open->queue, found);
   }
-  open->second.queue.run(found);
-  if (open->second.others) {
-    open->second.others->backward_weights();
+  open->queue.run(found);
+  if (open->others) {
+    open->others->backward_weights();
     if (found) {
       std::ranges::for_each(walked_, found);
     }
   }
-  open_.erase(open);
+}
+
+template <class Kept>
+std::optional<Kept> Stage::take(std::map<Microbatch, Kept>& from,
+                                Microbatch microbatch) {
+  const std::lock_guard lock(mutex_);
+  auto node = from.extract(microbatch);
+  return node.empty() ? std::nullopt : std::optional(std::move(node.mapped()));
 }
 
 // Of parameters that do not wait for W.

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -26,8 +27,9 @@ struct Goal {
 // every microbatch between its forward and its backward, what the weights need
 // until they have their gradients, and nothing longer.
 // Gradients add up in the parameters, in the order autograd would add them in
-// the unsplit network: exactness rests on that. Not thread-safe: one executor
-// owns it.
+// the unsplit network: exactness rests on that.
+// forward(), backward() and weights() may run at the same time, but none of
+// them twice; everything else by itself.
 class Stage {
  public:
   // Builds the layers from `first` up to `last`.
@@ -65,7 +67,7 @@ class Stage {
   void weights(Microbatch microbatch, const GradientFound& found = {});
 
   // The loss forward found for this microbatch.
-  double loss(Microbatch microbatch) const { return losses_.at(microbatch); }
+  double loss(Microbatch microbatch) const;
 
   // Makes every backward give the gradient of `parameter` at once, for others
   // wait for it.
@@ -100,6 +102,13 @@ class Stage {
     torch::autograd::variable_list seeds;
   };
 
+  void keep(Microbatch microbatch, InFlight kept, std::optional<double> loss);
+
+  // Removes it; none where there is none.
+  template <class Kept>
+  std::optional<Kept> take(std::map<Microbatch, Kept>& from,
+                           Microbatch microbatch);
+
   Roots roots_of(const InFlight& kept, const Values& gradients);
   Values backward_telling(const InFlight& kept,
                           const Roots& roots,
@@ -115,7 +124,8 @@ class Stage {
   bool split_ = false;
   bool knows_who_can_wait_ = false;
   AtOnce at_once_;
-  Values walked_;  // parameters whose W needs a walk of the graph
+  Values walked_;             // parameters whose W needs a walk of the graph
+  mutable std::mutex mutex_;  // guards the maps below, not what is in them
   std::map<Microbatch, OpenWeights> open_;
   std::map<Microbatch, InFlight> in_flight_;
   std::map<Microbatch, double> losses_;

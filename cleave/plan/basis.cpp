@@ -7,6 +7,7 @@
 #include "cleave/plan/plan_schedule.h"
 #include "cleave/schedule/memory.h"
 #include "cleave/schedule/simulate.h"
+#include "cleave/schedule/simulate_lending.h"
 
 namespace cleave {
 namespace {
@@ -43,7 +44,10 @@ Profile rescaled(const Profile& profile, std::int64_t batch, int microbatches) {
                              &LayerCost::crossing}) {
       layer.*bytes = grown(layer.*bytes);
     }
-    layer.working = std::max(layer.working, grown(layer.working));
+    for (const auto bytes :
+         {&LayerCost::working, &LayerCost::working_on_weights}) {
+      layer.*bytes = std::max(layer.*bytes, grown(layer.*bytes));
+    }
   }
   return result;
 }
@@ -75,6 +79,8 @@ void add_layer(const LayerCost& layer, double speed, StagePlan& stage) {
   stage.first_weight_growth +=
       std::max(Bytes{}, layer.parameters - layer.kept_for_weights);
   stage.working = std::max(stage.working, layer.working);
+  stage.working_on_weights =
+      std::max(stage.working_on_weights, layer.working_on_weights);
 }
 
 // Where there is nothing to do for weights, nothing is done.
@@ -93,6 +99,29 @@ void add_overhead(const StageOverhead& overhead,
 void add_message(Bytes crossing, StagePlan& stage) {
   stage.fixed += crossing;
   stage.working += crossing;
+}
+
+// From the time of steps that follow each other, and one of them alone.
+void predict_step(Plan& plan, Seconds period, const Timeline& timeline) {
+  plan.step = whole_picoseconds(period);
+  Seconds busy;
+  for (const Seconds of_rank : timeline.busy) {
+    busy += of_rank;
+  }
+  const auto ranks = static_cast<double>(timeline.busy.size());
+  plan.bubble =
+      plan.step.value > 0 ? std::max(0.0, 1 - busy / (ranks * plan.step)) : 0;
+}
+
+// `peaks`: by rank, what its row needs, with the gradients when they are there.
+void predict_peaks(Plan& plan, std::vector<Bytes> peaks) {
+  const std::vector<Rank> ranks = placement_of(plan);
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    peaks[ranks[i].value] += plan.stages[i].fixed - plan.stages[i].gradients;
+  }
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    plan.stages[i].peak = peaks[ranks[i].value];
+  }
 }
 
 }  // namespace
@@ -159,28 +188,26 @@ StagePlan stage_of(const PlanBasis& basis,
 
 void predict(Plan& plan, const Schedule& schedule) {
   const ScheduleCosts costs = costs_of(plan);
-  plan.step = whole_picoseconds(period(schedule, costs));
-  const Timeline timeline = simulate(schedule, costs);
-  Seconds busy;
-  for (const Seconds of_rank : timeline.busy) {
-    busy += of_rank;
-  }
-  const auto ranks = static_cast<double>(timeline.busy.size());
-  plan.bubble =
-      plan.step.value > 0 ? std::max(0.0, 1 - busy / (ranks * plan.step)) : 0;
   std::vector<StageBytes> kept;
   for (const StagePlan& stage : plan.stages) {
     kept.push_back(memory_of(stage));
   }
-  std::vector<Bytes> peaks = peak_bytes(schedule, kept);
-  const std::vector<Rank> ranks_of = placement_of(plan);
-  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
-    // peak_bytes() counts the gradients when they are there.
-    peaks[ranks_of[i].value] += plan.stages[i].fixed - plan.stages[i].gradients;
+  predict_step(plan, period(schedule, costs), simulate(schedule, costs));
+  predict_peaks(plan, peak_bytes(schedule, kept));
+}
+
+void predict_lending(Plan& plan) {
+  const ScheduleCosts costs = costs_of(plan);
+  const std::vector<SharedRow> rows = training_rows(plan, plan.microbatches);
+  std::vector<Bytes> limits;
+  limits.reserve(rows.size());
+  for (const SharedRow& row : rows) {
+    limits.push_back(row.limit);
   }
-  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
-    plan.stages[i].peak = peaks[ranks_of[i].value];
-  }
+  predict_step(plan,
+               simulate_lent_steps(rows, costs).period,
+               simulate_lending(rows, costs));
+  predict_peaks(plan, std::move(limits));
 }
 
 bool fits(const Plan& plan) {

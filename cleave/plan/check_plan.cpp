@@ -34,6 +34,11 @@ void check_numbers(const Plan& plan) {
                         " replicas"),
          "Give every microbatch at least one sample.");
   }
+  if (plan.lend && plan.replicas > 1) {
+    fail("the plan has " + std::to_string(plan.replicas) +
+             " replicas whose devices lend, but only those of one replica can",
+         "Set \"lend\" to false, or \"replicas\" to 1.");
+  }
   if (plan.stages.empty()) {
     fail("the plan has no stages", "Give it at least one.");
   }

@@ -81,6 +81,7 @@ void check_profile(const Profile& profile) {
                   layer.let_go,
                   layer.kept_for_weights,
                   layer.working,
+                  layer.working_on_weights,
                   layer.crossing}) < Bytes{0}) {
       fail("layer '" + layer.name +
                "' of the profile has a cost below zero, "

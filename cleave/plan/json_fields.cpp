@@ -160,6 +160,16 @@ std::int64_t JsonFields::whole(const std::string& key,
   return json != nullptr ? json->get<std::int64_t>() : *fallback;
 }
 
+bool JsonFields::truth(const std::string& key,
+                       std::optional<bool> fallback) const {
+  const Json* const json = find(
+      key,
+      "true or false",
+      [](const Json& found) { return found.is_boolean(); },
+      fallback.has_value());
+  return json != nullptr ? json->get<bool>() : *fallback;
+}
+
 double JsonFields::number(const std::string& key,
                           const std::string& kind,
                           double most,

@@ -43,6 +43,7 @@ class JsonFields {
                      std::int64_t least,
                      std::int64_t most = INT64_MAX,
                      std::optional<std::int64_t> fallback = {}) const;
+  bool truth(const std::string& key, std::optional<bool> fallback = {}) const;
   double share(const std::string& key,
                std::optional<double> fallback = {}) const;
   Seconds milliseconds(const std::string& key,

@@ -68,6 +68,7 @@ Profile between(const Profile& small, const Profile& large, double samples) {
                              &LayerCost::let_go,
                              &LayerCost::kept_for_weights,
                              &LayerCost::working,
+                             &LayerCost::working_on_weights,
                              &LayerCost::crossing}) {
       const double value =
           (1 - share) * static_cast<double>((cost.*bytes).value) +

@@ -173,9 +173,14 @@ Plan pipeline_plan(const Profile& profile,
     plans = searched(plans, profile, devices, request);
   }
   const Seconds least = std::ranges::min(plans, {}, &Plan::step).step;
-  return *std::ranges::find_if(plans, [&](const Plan& plan) {
+  Plan best = *std::ranges::find_if(plans, [&](const Plan& plan) {
     return plan.step <= kWorthADevice * least;
   });
+  if (request.lend && request.replicas == 1 && rank_count(best) > 1) {
+    best.lend = true;
+    predict_lending(best);
+  }
+  return best;
 }
 
 }  // namespace cleave

@@ -31,6 +31,7 @@ struct PlanRequest {
   std::string schedule = "auto";  // searched for; or one of the registry
   int state_copies = 2;  // optimizer values kept per parameter (AdamW: 2)
   Shard shard = Shard::none;
+  bool lend = true;  // a device that waits does others' work, where it can
 
   // A message between neighbouring stages. The defaults are for one process,
   // where a message is a pointer handed over.
@@ -59,7 +60,8 @@ struct StagePlan {
   Bytes growth;        // while a B that leaves a W turns the one into the other
   Bytes first_growth;  // while the first B without a W turns it into gradients
   Bytes first_weight_growth;  // while the first W turns what was kept for it
-  Bytes working;              // what an action needs beside
+  Bytes working;              // what an action needs beside, at most
+  Bytes working_on_weights;   // and one that computes those of weights
   Bytes gradients;            // of `fixed`, what is there from the first one on
   Bytes sums;    // while replicas add up those of one microbatch at once
   Bytes memory;  // the device's budget; zero: without limit
@@ -87,6 +89,9 @@ struct Plan {
   int microbatches = 1;  // of every replica
   Shard shard = Shard::none;
   std::string schedule = "1f1b";
+  // A device that waits does the work of others: they are threads of one
+  // process, and there is one replica.
+  bool lend = false;
   std::vector<StagePlan> stages;
   Seconds step;       // predicted time of one step; zero: not predicted
   double bubble = 0;  // predicted share of the devices' time spent waiting

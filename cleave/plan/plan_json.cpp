@@ -24,6 +24,7 @@ Json to_json(const StagePlan& stage) {
           {"first_growth_bytes", stage.first_growth.value},
           {"first_weight_growth_bytes", stage.first_weight_growth.value},
           {"working_bytes", stage.working.value},
+          {"working_on_weights_bytes", stage.working_on_weights.value},
           {"gradient_bytes", stage.gradients.value},
           {"sum_bytes", stage.sums.value},
           {"memory_bytes", stage.memory.value},
@@ -47,6 +48,8 @@ StagePlan read_stage(const JsonFields& fields) {
       .first_growth = fields.bytes("first_growth_bytes", Bytes{}),
       .first_weight_growth = fields.bytes("first_weight_growth_bytes", Bytes{}),
       .working = fields.bytes("working_bytes", Bytes{}),
+      .working_on_weights = fields.bytes(
+          "working_on_weights_bytes", fields.bytes("working_bytes", Bytes{})),
       .gradients = fields.bytes("gradient_bytes", Bytes{}),
       .sums = fields.bytes("sum_bytes", Bytes{}),
       .memory = fields.bytes("memory_bytes", Bytes{}),
@@ -60,6 +63,7 @@ const JsonKeys& plan_keys() {
                              "microbatches",
                              "shard",
                              "schedule",
+                             "lend",
                              "stages",
                              "predicted",
                              "compared"};
@@ -82,6 +86,7 @@ const JsonKeys& stage_keys() {
                              "first_growth_bytes",
                              "first_weight_growth_bytes",
                              "working_bytes",
+                             "working_on_weights_bytes",
                              "gradient_bytes",
                              "sum_bytes",
                              "memory_bytes",
@@ -103,6 +108,7 @@ std::string to_json(const Plan& plan) {
       {"microbatches", plan.microbatches},
       {"shard", kShardNames[static_cast<std::size_t>(plan.shard)]},
       {"schedule", plan.schedule},
+      {"lend", plan.lend},
       {"stages", stages},
       {"predicted",
        {{"step_ms", to_milliseconds(plan.step)}, {"bubble", plan.bubble}}}};
@@ -128,6 +134,7 @@ Plan parse_plan(const std::string& json, const std::string& source) {
     plan.shard = shard_named(fields.text("shard"));
   }
   plan.schedule = fields.text("schedule");
+  plan.lend = fields.truth("lend", false);
   for (const JsonFields& stage : fields.objects("stages", stage_keys())) {
     plan.stages.push_back(read_stage(stage));
   }

@@ -5,6 +5,8 @@
 
 #include "cleave/error.h"
 #include "cleave/schedule/registry.h"
+#include "cleave/schedule/simulate_lending.h"
+#include "cleave/schedule/validate.h"
 
 namespace cleave {
 namespace {
@@ -17,6 +19,28 @@ Schedule found_schedule(const Plan& plan, int microbatches) {
          "Plan again, or give the devices more memory.");
   }
   return *found;
+}
+
+// What each row may need where devices lend, who need `alone` where they do
+// not: a tenth of the device's peak more, as far as its budget goes.
+std::vector<Bytes> limits_to_lend(const Plan& plan,
+                                  const std::vector<Bytes>& alone) {
+  const std::vector<Rank> placement = placement_of(plan);
+  std::vector<Bytes> always(alone.size());  // beside what rows need
+  std::vector<Bytes> budgets(alone.size());
+  for (std::size_t i = 0; i < placement.size(); ++i) {
+    const int rank = placement[i].value;
+    always[rank] += plan.stages[i].fixed - plan.stages[i].gradients;
+    budgets[rank] = plan.stages[i].memory;
+  }
+  std::vector<Bytes> limits = alone;
+  for (std::size_t rank = 0; rank < limits.size(); ++rank) {
+    const Bytes peak = alone[rank] + always[rank];
+    const Bytes room{peak.value / 10};
+    const Bytes left = budgets[rank] - peak;
+    limits[rank] += budgets[rank].value > 0 ? std::min(room, left) : room;
+  }
+  return limits;
 }
 
 }  // namespace
@@ -62,6 +86,7 @@ StageBytes memory_of(const StagePlan& stage) {
           .first_growth = stage.first_growth,
           .first_weight_growth = stage.first_weight_growth,
           .working = stage.working,
+          .working_on_weights = stage.working_on_weights,
           .gradients = stage.gradients,
           .sums = stage.sums};
 }
@@ -102,6 +127,34 @@ Schedule schedule_of(const Plan& plan, int microbatches) {
          "takes any.");
   }
   return make_schedule(plan.schedule, shape);
+}
+
+std::vector<SharedRow> training_rows(const Plan& plan, int microbatches) {
+  const Schedule schedule = schedule_of(plan, microbatches);
+  check(schedule);
+  std::vector<StageBytes> stages;
+  for (const StagePlan& stage : plan.stages) {
+    stages.push_back(memory_of(stage));
+  }
+  const std::vector<Bytes> alone = peak_bytes(schedule, stages);
+  std::vector<SharedRow> rows =
+      shared_rows(schedule, stages, limits_to_lend(plan, alone));
+  if (plan.lend) {
+    const std::vector<Bytes> most =
+        simulate_lent_steps(rows, costs_of(plan)).most;
+    for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+      rows[rank].limit = std::max(alone[rank], most[rank]);
+    }
+  }
+  return rows;
+}
+
+std::vector<SharedRow> judging_rows(const Plan& plan, int microbatches) {
+  const Schedule schedule = forward_only(placement_of(plan), microbatches);
+  check(schedule);
+  return shared_rows(schedule,
+                     std::vector<StageBytes>(plan.stages.size()),
+                     std::vector<Bytes>(schedule.rows.size()));
 }
 
 }  // namespace cleave

@@ -4,6 +4,7 @@
 
 #include "cleave/plan/plan.h"
 #include "cleave/schedule/search.h"
+#include "cleave/schedule/turns.h"
 
 // What a plan says about its schedule; nothing else derives it.
 namespace cleave {
@@ -28,5 +29,12 @@ SearchProblem search_problem_of(const Plan& plan, int microbatches);
 // memory, the same whenever it is asked for. Throws Error where the plan's
 // devices do not fit the schedule.
 Schedule schedule_of(const Plan& plan, int microbatches);
+
+// The rows of that schedule, as ranks work on them. Where they lend, with the
+// memory that this takes by the plan's times, as far as budgets allow.
+std::vector<SharedRow> training_rows(const Plan& plan, int microbatches);
+
+// The rows of a pass that learns nothing.
+std::vector<SharedRow> judging_rows(const Plan& plan, int microbatches);
 
 }  // namespace cleave

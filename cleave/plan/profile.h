@@ -23,8 +23,9 @@ struct LayerCost {
   // those which nobody needs any more are let go of.
   Bytes activations;
   Bytes let_go;
-  Bytes kept_for_weights;  // what stays between backward and weights
-  Bytes working;           // needed beside that while it computes, at most
+  Bytes kept_for_weights;    // what stays between backward and weights
+  Bytes working;             // needed beside that while it computes, at most
+  Bytes working_on_weights;  // of that, while it computes those of weights
   Bytes crossing;  // all values that cross a cut right behind this layer
 
   bool operator==(const LayerCost&) const = default;

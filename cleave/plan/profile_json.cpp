@@ -19,22 +19,26 @@ Json to_json(const LayerCost& layer) {
           {"let_go_bytes", layer.let_go.value},
           {"kept_for_weights_bytes", layer.kept_for_weights.value},
           {"working_bytes", layer.working.value},
+          {"working_on_weights_bytes", layer.working_on_weights.value},
           {"crossing_bytes", layer.crossing.value}};
 }
 
 LayerCost read_layer(const JsonFields& fields) {
-  return {.name = fields.text("name"),
-          .forward = fields.milliseconds("forward_ms"),
-          .backward = fields.milliseconds("backward_ms"),
-          .weight = fields.milliseconds("weight_ms", Seconds{}),
-          .update = fields.milliseconds("update_ms", Seconds{}),
-          .parameters = fields.bytes("parameter_bytes"),
-          .copies = fields.bytes("copy_bytes", Bytes{}),
-          .activations = fields.bytes("activation_bytes"),
-          .let_go = fields.bytes("let_go_bytes", Bytes{}),
-          .kept_for_weights = fields.bytes("kept_for_weights_bytes", Bytes{}),
-          .working = fields.bytes("working_bytes", Bytes{}),
-          .crossing = fields.bytes("crossing_bytes")};
+  return {
+      .name = fields.text("name"),
+      .forward = fields.milliseconds("forward_ms"),
+      .backward = fields.milliseconds("backward_ms"),
+      .weight = fields.milliseconds("weight_ms", Seconds{}),
+      .update = fields.milliseconds("update_ms", Seconds{}),
+      .parameters = fields.bytes("parameter_bytes"),
+      .copies = fields.bytes("copy_bytes", Bytes{}),
+      .activations = fields.bytes("activation_bytes"),
+      .let_go = fields.bytes("let_go_bytes", Bytes{}),
+      .kept_for_weights = fields.bytes("kept_for_weights_bytes", Bytes{}),
+      .working = fields.bytes("working_bytes", Bytes{}),
+      .working_on_weights = fields.bytes(
+          "working_on_weights_bytes", fields.bytes("working_bytes", Bytes{})),
+      .crossing = fields.bytes("crossing_bytes")};
 }
 
 Json to_json(const StageOverhead& overhead) {
@@ -97,6 +101,7 @@ Profile parse_profile(const std::string& json, const std::string& source) {
                                                  "let_go_bytes",
                                                  "kept_for_weights_bytes",
                                                  "working_bytes",
+                                                 "working_on_weights_bytes",
                                                  "crossing_bytes"})) {
     profile.layers.push_back(read_layer(layer));
   }

@@ -151,6 +151,7 @@ void set_cost(const Timing& found,
   cost.update = std::max(Seconds{}, found.update - stage.update);
   cost.kept_for_weights = found.kept_for_weights;
   cost.working = found.working;
+  cost.working_on_weights = found.working_on_weights;
 }
 
 void measure_layers(const Model& model,

@@ -44,7 +44,8 @@ Timing medians_of(std::vector<Timing> timings) {
           median_of(timings, &Timing::weight),
           median_of(timings, &Timing::update),
           timings.back().kept_for_weights,
-          timings.back().working};
+          timings.back().working,
+          timings.back().working_on_weights};
 }
 
 }  // namespace
@@ -63,24 +64,27 @@ Rehearsal::Rehearsal(const Model& model,
 }
 
 void Rehearsal::add(int layer, int kind, const Values& inputs) {
-  actors_.push_back({kind, inputs, Trial(model_, layer, options_, memory_)});
+  actors_.push_back(
+      {kind,
+       inputs,
+       std::make_unique<Trial>(model_, layer, options_, memory_)});
   actors_.push_back({kNothing,
                      {at::zeros({1}).requires_grad_()},
-                     Trial(nothing_, 0, options_, memory_)});
+                     std::make_unique<Trial>(nothing_, 0, options_, memory_)});
 }
 
 void Rehearsal::have_turns() {
   for (Actor& actor : actors_) {
-    actor.trial.forward(actor.inputs, batch_, options_.loss);
+    actor.trial->forward(actor.inputs, batch_, options_.loss);
   }
   for (auto actor = actors_.rbegin(); actor != actors_.rend(); ++actor) {
-    actor->trial.backward();
+    actor->trial->backward();
   }
   for (auto actor = actors_.rbegin(); actor != actors_.rend(); ++actor) {
-    actor->trial.weights();
+    actor->trial->weights();
   }
   for (Actor& actor : actors_) {
-    actor.trial.update();
+    actor.trial->update();
   }
 }
 
@@ -93,7 +97,7 @@ std::map<int, Timing> Rehearsal::run() {
        ++turn) {
     have_turns();
     for (const Actor& actor : actors_) {
-      timings[actor.kind].push_back(actor.trial.timing());
+      timings[actor.kind].push_back(actor.trial->timing());
     }
   }
   std::map<int, Timing> found;

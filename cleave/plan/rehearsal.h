@@ -33,7 +33,7 @@ class Rehearsal {
   struct Actor {
     int kind;
     Values inputs;
-    Trial trial;
+    std::unique_ptr<Trial> trial;
   };
 
   void have_turns();

@@ -156,7 +156,8 @@ void Trial::weights() {
   const Clock::time_point start = Clock::now();
   stage_.weights(kOnly);
   timing_.weight = since(start);
-  timing_.working = std::max(timing_.working, memory_->peak() - open);
+  timing_.working_on_weights = memory_->peak() - open;
+  timing_.working = std::max(timing_.working, timing_.working_on_weights);
   timing_.kept_for_weights = std::max(open - memory_->live(), Bytes{0});
 }
 

@@ -32,7 +32,8 @@ struct Timing {
   Seconds weight;
   Seconds update;
   Bytes kept_for_weights;
-  Bytes working;
+  Bytes working;             // of all
+  Bytes working_on_weights;  // of the weights alone
 };
 
 // Runs a layer as a stage of its own, in the memory given.

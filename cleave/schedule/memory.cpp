@@ -38,35 +38,43 @@ Bytes needed_for(Op op, const StageBytes& bytes, bool split) {
   const Bytes more = op == Op::forward             ? bytes.kept
                      : op == Op::backward && split ? bytes.growth
                                                    : Bytes{};
-  return more + bytes.working +
+  return more + (op == Op::weight ? bytes.working_on_weights : bytes.working) +
          (makes_gradients(op, split) ? bytes.sums : Bytes{});
 }
 
-std::vector<Bytes> peak_bytes(const Schedule& schedule,
-                              const std::vector<StageBytes>& stages) {
+std::vector<std::vector<MemoryUse>> memory_uses(
+    const Schedule& schedule, const std::vector<StageBytes>& stages) {
   const Order order(schedule);
-  std::vector<Bytes> peaks;
+  std::vector<std::vector<MemoryUse>> uses;
   for (const Row& row : schedule.rows) {
-    Bytes now;
-    Bytes& peak = peaks.emplace_back();
+    std::vector<MemoryUse>& of_row = uses.emplace_back();
     std::set<StageId> has_gradients;
     for (const auto& [op, microbatch, stage] : row) {
+      MemoryUse& use = of_row.emplace_back();
       if (!is_compute(op)) {
         continue;
       }
       const StageBytes& bytes = stages.at(stage.value);
       const bool split = order.is_split(stage, microbatch);
-      const bool first =
-          makes_gradients(op, split) && has_gradients.insert(stage).second;
-      const Bytes turning = !first  ? Bytes{}
-                            : split ? bytes.first_weight_growth
-                                    : bytes.first_growth;
-      peak = std::max(peak, now + turning + needed_for(op, bytes, split));
-      now += change_by(op, bytes, split);
-      if (first) {
-        now += bytes.gradients;
+      use = {needed_for(op, bytes, split), change_by(op, bytes, split)};
+      if (makes_gradients(op, split) && has_gradients.insert(stage).second) {
+        use.needed += split ? bytes.first_weight_growth : bytes.first_growth;
+        use.change += bytes.gradients;
       }
-      peak = std::max(peak, now);
+    }
+  }
+  return uses;
+}
+
+std::vector<Bytes> peak_bytes(const Schedule& schedule,
+                              const std::vector<StageBytes>& stages) {
+  std::vector<Bytes> peaks;
+  for (const std::vector<MemoryUse>& row : memory_uses(schedule, stages)) {
+    Bytes now;
+    Bytes& peak = peaks.emplace_back();
+    for (const MemoryUse& use : row) {
+      peak = std::max({peak, now + use.needed, now + use.change});
+      now += use.change;
     }
   }
   return peaks;

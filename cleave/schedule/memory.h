@@ -21,7 +21,8 @@ struct StageBytes {
   Bytes growth;            // at most, while B turns the first into the second
   Bytes first_growth;      // or, the first B without a W, into gradients
   Bytes first_weight_growth;  // while the first W turns the second into those
-  Bytes working;              // beside that, while it does anything
+  Bytes working;              // beside that, while it does anything, at most
+  Bytes working_on_weights;   // and while it does W
   Bytes gradients;            // of the weights: from the first one on
   Bytes sums;                 // beside that, while gradients are made
 };
@@ -31,6 +32,17 @@ struct StageBytes {
 // microbatch has a W.
 Bytes change_by(Op op, const StageBytes& bytes, bool split);
 Bytes needed_for(Op op, const StageBytes& bytes, bool split);
+
+// What an action of a row does to the memory of its rank.
+struct MemoryUse {
+  Bytes needed;  // while it runs, above what is kept
+  Bytes change;  // of what is kept, when it has ended
+};
+
+// For every rank, of every action of its row, messages too.
+// REQUIRES: problems(schedule) is empty; one entry of `stages` per stage.
+std::vector<std::vector<MemoryUse>> memory_uses(
+    const Schedule& schedule, const std::vector<StageBytes>& stages);
 
 // For every rank, the most that it needs at any place of its row, all its
 // stages together.

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "cleave/comm/clocks.h"
-#include "cleave/comm/memory.h"
 #include "cleave/error.h"
 
 namespace cleave {
@@ -42,15 +41,6 @@ const char* deed_of(Op op) {
        known ? known->fix() : "");
 }
 
-Values take(std::map<std::pair<StageId, Microbatch>, Values>& from,
-            const std::pair<StageId, Microbatch>& key) {
-  return std::move(from.extract(key).mapped());
-}
-
-bool makes_gradients(Op op) {
-  return op == Op::backward || op == Op::weight;
-}
-
 }  // namespace
 
 Tag tie_tag(Channel channel,
@@ -63,64 +53,44 @@ Tag tie_tag(Channel channel,
 
 Executor::Executor(std::vector<StagePart> parts,
                    std::vector<Rank> placement,
-                   Transport& transport)
+                   Transport& transport,
+                   Lending* lending)
     : parts_(std::move(parts)),
       placement_(std::move(placement)),
-      transport_(transport) {}
+      transport_(transport),
+      lending_(lending) {}
 
 PassResult Executor::run(const Pass& pass, const GradientListener& listener) {
   if (pass.microbatches.empty()) {
     return {};
   }
-  const Row& row = pass.schedule->rows.at(transport_.rank().value);
+  const Rank own = transport_.rank();
+  const SharedRow& row = pass.rows->at(own.value);
+  pass_ = &pass;
+  listener_ = &listener;
+  memory_ = MemoryScope::current();
   begin(row);
-  const torch::AutoGradMode gradients(training_);
-  PassResult result;
-  for (size_t position = 0; position < row.size(); ++position) {
-    const Action& action = row[position];
-    found_ = found_in(position, action, listener);
-    try {
-      act(action, pass, result);
-    } catch (const std::exception& error) {
-      fail_in(action, error);
-    }
-    if (listener.microbatch_done && completes_gradients(action)) {
-      listener.microbatch_done(action.stage,
-                               last_of_.at(action.stage) == position);
+  if (lending_ != nullptr) {
+    lending_->run(own, pass.step, row, *this);
+  } else {
+    for (const SharedAction& action : row.actions) {
+      act(action, own);
     }
   }
-  return result;
-}
-
-// Only a stage's last action gives gradients that stay as they are.
-GradientFound Executor::found_in(size_t position,
-                                 const Action& action,
-                                 const GradientListener& listener) const {
-  if (!listener.parameter_done || !makes_gradients(action.op) ||
-      last_of_.at(action.stage) != position) {
-    return {};
+  // In their order, whoever found them when.
+  for (const auto& [microbatch, loss] : losses_) {
+    result_.loss_sum += loss;
   }
-  return [&listener, stage = action.stage](const at::Tensor& parameter) {
-    listener.parameter_done(stage, parameter);
-  };
+  return std::exchange(result_, {});
 }
 
-bool Executor::completes_gradients(const Action& action) const {
-  return action.op == Op::weight ||
-         (action.op == Op::backward &&
-          !weights_later_.contains({action.stage, action.microbatch}));
-}
-
-void Executor::begin(const Row& row) {
+void Executor::begin(const SharedRow& row) {
   training_ = false;
   weights_later_.clear();
-  last_of_.clear();
-  for (size_t position = 0; position < row.size(); ++position) {
-    const Action& action = row[position];
-    if (makes_gradients(action.op)) {
-      training_ = true;
-      last_of_[action.stage] = position;
-    }
+  losses_.clear();
+  for (const SharedAction& shared : row.actions) {
+    const Action& action = shared.action;
+    training_ = training_ || action.op == Op::backward;
     if (action.op == Op::weight) {
       weights_later_.insert({action.stage, action.microbatch});
     }
@@ -133,17 +103,73 @@ void Executor::begin(const Row& row) {
   }
 }
 
-void Executor::act(const Action& action, const Pass& pass, PassResult& result) {
+// Those who wait for the messages come before the stage's own update.
+void Executor::act(const SharedAction& action, Rank by) {
+  const MemoryScope memory(memory_);
+  const torch::AutoGradMode gradients(training_);
+  if (action.receive) {
+    act_traced(*action.receive, {}, by);
+  }
+  act_traced(action.action, found_in(action), by);
+  if (action.send) {
+    act_traced(*action.send, {}, by);
+  }
+  if (listener_->microbatch_done && completes_gradients(action.action)) {
+    listener_->microbatch_done(action.action.stage, action.completes);
+  }
+}
+
+bool Executor::has_received(const SharedAction& action) const {
+  const auto [from, tag] = source_of(*action.receive);
+  return transport_.has(from, tag);
+}
+
+void Executor::fail_late(const SharedAction& action, Seconds patience) const {
+  const auto [from, tag] = source_of(action.receive.value());
+  try {
+    cleave::fail_late(name_of(transport_.rank()), name_of(from), tag, patience);
+  } catch (const Error& error) {
+    fail_in(*action.receive, error);
+  }
+}
+
+// Only a stage's last action gives gradients that stay as they are.
+GradientFound Executor::found_in(const SharedAction& action) const {
+  if (!listener_->parameter_done || !action.completes) {
+    return {};
+  }
+  return [this, stage = action.action.stage](const at::Tensor& parameter) {
+    listener_->parameter_done(stage, parameter);
+  };
+}
+
+bool Executor::completes_gradients(const Action& action) const {
+  return action.op == Op::weight ||
+         (action.op == Op::backward &&
+          !weights_later_.contains({action.stage, action.microbatch}));
+}
+
+void Executor::act_traced(const Action& action,
+                          const GradientFound& found,
+                          Rank by) {
   transport_.note({deed_of(action.op), action.stage, action.microbatch});
   const Seconds start = steady_now();
-  if (is_compute(action.op)) {
-    compute(action, pass, result);
-    result.busy += steady_now() - start;
-  } else {
-    pass_message(action);
+  try {
+    if (is_compute(action.op)) {
+      compute(action, found);
+    } else {
+      pass_message(action);
+    }
+  } catch (const std::exception& error) {
+    fail_in(action, error);
   }
-  if (pass.traced) {
-    result.spans.push_back({action, start, steady_now()});
+  const Seconds end = steady_now();
+  const std::lock_guard lock(mutex_);
+  if (is_compute(action.op)) {
+    result_.busy += end - start;
+  }
+  if (pass_->traced) {
+    result_.deeds.push_back({{action, start, end}, by});
   }
 }
 
@@ -154,8 +180,7 @@ void Executor::pass_message(const Action& action) {
   const Key key{stage, m};
   switch (op) {
     case Op::receive_forward:
-      values_[key] =
-          receive(rank_of(previous.value), {Channel::values, stage.value, m});
+      hold(values_, key, receive(action));
       break;
     case Op::send_forward:
       transport_.send(rank_of(next.value),
@@ -163,8 +188,7 @@ void Executor::pass_message(const Action& action) {
                       take(values_to_send_, key));
       break;
     case Op::receive_backward:
-      gradients_[key] =
-          receive(rank_of(next.value), {Channel::gradients, stage.value, m});
+      hold(gradients_, key, receive(action));
       break;
     default:
       transport_.send(rank_of(previous.value),
@@ -174,7 +198,18 @@ void Executor::pass_message(const Action& action) {
   }
 }
 
-Values Executor::receive(Rank from, const Tag& tag) {
+// Who sends what it receives, and as what.
+std::pair<Rank, Tag> Executor::source_of(const Action& receive) const {
+  const auto [op, microbatch, stage] = receive;
+  return op == Op::receive_forward
+             ? std::pair(rank_of(stage.value - 1),
+                         Tag{Channel::values, stage.value, microbatch})
+             : std::pair(rank_of(stage.value + 1),
+                         Tag{Channel::gradients, stage.value, microbatch});
+}
+
+Values Executor::receive(const Action& action) {
+  const auto [from, tag] = source_of(action);
   Values values = transport_.receive(from, tag);
   for (const at::Tensor& value : values) {
     take_over(value);
@@ -182,60 +217,60 @@ Values Executor::receive(Rank from, const Tag& tag) {
   return values;
 }
 
-void Executor::compute(const Action& action,
-                       const Pass& pass,
-                       PassResult& result) {
+void Executor::compute(const Action& action, const GradientFound& found) {
   const Key key{action.stage, action.microbatch};
   if (action.op == Op::forward) {
-    forward(key, pass, result);
+    forward(key);
   } else if (action.op == Op::weight) {
-    part(action.stage).stage->weights(action.microbatch, found_);
+    part(action.stage).stage->weights(action.microbatch, found);
   } else {
     // A shared parameter's gradient was sent long before the gradients that
     // the stage has already received, so waiting for it costs no time.
-    backward(key);
+    backward(key, found);
   }
 }
 
-void Executor::forward(const Key& key, const Pass& pass, PassResult& result) {
+void Executor::forward(const Key& key) {
   const auto [stage, microbatch] = key;
-  const Batch& batch = pass.microbatches.at(microbatch.value);
+  const Batch& batch = pass_->microbatches.at(microbatch.value);
   const Values inputs =
       stage.value == 0 ? Values{batch.inputs} : take(values_, key);
-  const Moment moment{pass.seed, pass.step, {pass.first + microbatch.value}};
+  const Moment moment{
+      pass_->seed, pass_->step, {pass_->first + microbatch.value}};
   Stage& own = *part(stage).stage;
   if (!training_) {
     Values outputs = own.network().forward(inputs, moment);
     if (is_last(stage)) {
-      judge(microbatch, outputs, pass, result);
+      judge(microbatch, outputs);
     } else {
       hand_on(key, std::move(outputs));
     }
     return;
   }
   if (is_last(stage)) {
-    const double weight = 1.0 / static_cast<double>(pass.count);
+    const double weight = 1.0 / static_cast<double>(pass_->count);
     own.forward(
-        microbatch, inputs, moment, Goal{pass.loss, batch.targets, weight});
-    result.loss_sum += own.loss(microbatch);
+        microbatch, inputs, moment, Goal{pass_->loss, batch.targets, weight});
+    const std::lock_guard lock(mutex_);
+    losses_[microbatch] = own.loss(microbatch);
   } else {
     hand_on(key, own.forward(microbatch, inputs, moment, {}));
   }
 }
 
-void Executor::judge(Microbatch microbatch,
-                     const Values& outputs,
-                     const Pass& pass,
-                     PassResult& result) {
-  const at::Tensor& targets = pass.microbatches.at(microbatch.value).targets;
-  result.loss_sum += pass.loss->sum(outputs.at(0), targets).item<double>();
-  if (!targets.is_floating_point()) {
-    result.correct +=
-        outputs.at(0).argmax(-1).eq(targets).sum().item<std::int64_t>();
-  }
+void Executor::judge(Microbatch microbatch, const Values& outputs) {
+  const at::Tensor& targets = pass_->microbatches.at(microbatch.value).targets;
+  const auto loss = pass_->loss->sum(outputs.at(0), targets).item<double>();
+  const std::int64_t correct =
+      targets.is_floating_point()
+          ? 0
+          : outputs.at(0).argmax(-1).eq(targets).sum().item<std::int64_t>();
+  const std::lock_guard lock(mutex_);
+  losses_[microbatch] = loss;
+  result_.correct += correct;
 }
 
-void Executor::backward(const Key& key) {
+void Executor::backward(const Key& key, const GradientFound& found) {
   const auto [stage, microbatch] = key;
   StagePart& own = part(stage);
   for (const TieLink& tie : own.ties) {
@@ -254,7 +289,7 @@ void Executor::backward(const Key& key) {
       key,
       own.stage->backward(microbatch,
                           is_last(stage) ? Values{} : take(gradients_, key),
-                          found_));
+                          found));
   for (const TieLink& tie : own.ties) {
     if (tie.earlier) {
       at::Tensor parameter = tie.parameter;
@@ -265,16 +300,16 @@ void Executor::backward(const Key& key) {
     }
   }
   if (!weights_later_.contains(key)) {
-    own.stage->weights(microbatch, found_);
+    own.stage->weights(microbatch, found);
   }
 }
 
 void Executor::hand_on(const Key& key, Values outputs) {
   const StageId next{key.first.value + 1};
   if (rank_of(next.value) == transport_.rank()) {
-    values_[{next, key.second}] = std::move(outputs);
+    hold(values_, {next, key.second}, std::move(outputs));
   } else {
-    values_to_send_[key] = std::move(outputs);
+    hold(values_to_send_, key, std::move(outputs));
   }
 }
 
@@ -284,10 +319,20 @@ void Executor::hand_back(const Key& key, Values gradients) {
     return;
   }
   if (rank_of(previous.value) == transport_.rank()) {
-    gradients_[{previous, key.second}] = std::move(gradients);
+    hold(gradients_, {previous, key.second}, std::move(gradients));
   } else {
-    gradients_to_send_[key] = std::move(gradients);
+    hold(gradients_to_send_, key, std::move(gradients));
   }
+}
+
+void Executor::hold(Held& where, const Key& key, Values values) {
+  const std::lock_guard lock(mutex_);
+  where[key] = std::move(values);
+}
+
+Values Executor::take(Held& from, const Key& key) {
+  const std::lock_guard lock(mutex_);
+  return std::move(from.extract(key).mapped());
 }
 
 StagePart& Executor::part(StageId stage) {

@@ -3,25 +3,28 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "cleave/comm/memory.h"
 #include "cleave/comm/transport.h"
 #include "cleave/data/dataset.h"
 #include "cleave/model/stage.h"
-#include "cleave/schedule/schedule.h"
 #include "cleave/schedule/simulate.h"
+#include "cleave/schedule/turns.h"
+#include "cleave/train/lending.h"
 #include "cleave/units.h"
 
 namespace cleave {
 
 // One pass of a batch through the pipeline, as every rank is told of it.
 struct Pass {
-  // What to do, with messages. Shared by the ranks of this process, which all
-  // read it.
-  std::shared_ptr<const Schedule> schedule;
+  // What every rank does. Shared by the ranks of this process, which all read
+  // it.
+  std::shared_ptr<const std::vector<SharedRow>> rows;
   std::vector<Batch> microbatches;  // the first stage reads the inputs, the
                                     // last one the targets; may be none
   int first = 0;  // of them, counted over the batches of all replicas
@@ -33,13 +36,18 @@ struct Pass {
   bool traced = false;    // when every action ran is wanted
 };
 
-// What one rank found.
+// When an action ran, on the host's clock, and who did it.
+struct Deed {
+  Span span;
+  Rank by;  // in the pipeline
+};
+
+// What came of one rank's row.
 struct PassResult {
   double loss_sum = 0;       // with the last stage: over all microbatches
   std::int64_t correct = 0;  // with it, judging classes: right answers
   Seconds busy;              // computing, not waiting
-  std::vector<Span> spans;   // where the pass is traced: every action, on the
-                             // host's clock
+  std::vector<Deed> deeds;   // where the pass is traced: every action
 };
 
 // A shared parameter that stages beside this one use too. Gradients of every
@@ -60,6 +68,7 @@ struct StagePart {
 };
 
 // Who hears how gradients get ready while a row runs; empty where nobody does.
+// Of different stages possibly at the same time, where ranks lend.
 struct GradientListener {
   // The parameter's gradient is that of all microbatches. Not called for every
   // parameter.
@@ -69,18 +78,21 @@ struct GradientListener {
   std::function<void(StageId, bool all)> microbatch_done;
 };
 
-// Runs one rank's row of a schedule on its stages. Used by one thread.
-class Executor {
+// Runs one rank's row of a schedule on its stages.
+class Executor : private RowWorker {
  public:
-  // `placement`: the rank of every stage. Borrows stages and transport, which
-  // must outlive it.
+  // `placement`: the rank of every stage. `lending`: lets others help with the
+  // row, and this rank with theirs; null: it does its row alone and in order.
+  // Borrows all it is given, which must outlive it; the transport must be
+  // thread-safe where ranks lend.
   Executor(std::vector<StagePart> parts,
            std::vector<Rank> placement,
-           Transport& transport);
+           Transport& transport,
+           Lending* lending);
 
-  // Does what the row says, in order. Training: forwards keep what backwards
-  // need; otherwise gradients are off. An exception in an action becomes an
-  // Error that names stage, microbatch and action.
+  // Does what the row says. Training: forwards keep what backwards need;
+  // otherwise gradients are off. An exception in an action becomes an Error
+  // that names stage, microbatch and action. One call at a time.
   PassResult run(const Pass& pass, const GradientListener& listener = {});
 
  private:
@@ -88,23 +100,26 @@ class Executor {
   using Key = std::pair<StageId, Microbatch>;
   using Held = std::map<Key, Values>;
 
-  void begin(const Row& row);
-  GradientFound found_in(size_t position,
-                         const Action& action,
-                         const GradientListener& listener) const;
+  void act(const SharedAction& action, Rank by) override;
+  bool has_received(const SharedAction& action) const override;
+  [[noreturn]] void fail_late(const SharedAction& action,
+                              Seconds patience) const override;
+
+  void begin(const SharedRow& row);
+  GradientFound found_in(const SharedAction& action) const;
   bool completes_gradients(const Action& action) const;
-  void act(const Action& action, const Pass& pass, PassResult& result);
+  void act_traced(const Action& action, const GradientFound& found, Rank by);
   void pass_message(const Action& action);
-  Values receive(Rank from, const Tag& tag);
-  void compute(const Action& action, const Pass& pass, PassResult& result);
-  void forward(const Key& key, const Pass& pass, PassResult& result);
-  void judge(Microbatch microbatch,
-             const Values& outputs,
-             const Pass& pass,
-             PassResult& result);
-  void backward(const Key& key);
+  std::pair<Rank, Tag> source_of(const Action& receive) const;
+  Values receive(const Action& action);
+  void compute(const Action& action, const GradientFound& found);
+  void forward(const Key& key);
+  void judge(Microbatch microbatch, const Values& outputs);
+  void backward(const Key& key, const GradientFound& found);
   void hand_on(const Key& key, Values outputs);
   void hand_back(const Key& key, Values gradients);
+  void hold(Held& where, const Key& key, Values values);
+  Values take(Held& from, const Key& key);
   StagePart& part(StageId stage);
   bool is_last(StageId stage) const {
     return stage.value + 1 == std::ssize(placement_);
@@ -117,12 +132,18 @@ class Executor {
   std::vector<StagePart> parts_;
   std::vector<Rank> placement_;
   Transport& transport_;
+  Lending* lending_;
 
-  // Of the current row.
-  bool training_ = false;              // it has backwards
-  std::set<Key> weights_later_;        // it has a W for them
-  std::map<StageId, size_t> last_of_;  // where a stage's gradients are done
-  GradientFound found_;  // who hears of the current action's gradients
+  // Of the current row; nobody changes them while it runs.
+  const Pass* pass_ = nullptr;
+  const GradientListener* listener_ = nullptr;
+  std::shared_ptr<DeviceMemory> memory_;  // the rank's, also where others help
+  bool training_ = false;                 // it has backwards
+  std::set<Key> weights_later_;           // it has a W for them
+
+  std::mutex mutex_;  // guards all below
+  PassResult result_;
+  std::map<Microbatch, double> losses_;
 
   // Between the action that made them and the one that takes them, by the
   // stage that takes them.

@@ -20,13 +20,14 @@ at::Tensor packed(const StepResult& result) {
       result.gradient_norm.value_or(std::nan("")),
       static_cast<double>(result.peak_memory.value),
   };
-  for (const Span& span : result.spans) {
+  for (const auto& [span, by] : result.deeds) {
     numbers.insert(numbers.end(),
                    {static_cast<double>(span.action.op),
                     static_cast<double>(span.action.microbatch.value),
                     static_cast<double>(span.action.stage.value),
                     span.start.value,
-                    span.end.value});
+                    span.end.value,
+                    static_cast<double>(by.value)});
   }
   return torch::tensor(numbers, at::kDouble);
 }
@@ -44,11 +45,12 @@ StepResult unpacked(const at::Tensor& tensor) {
     result.gradient_norm = numbers[3];
   }
   result.peak_memory = {whole(4)};
-  for (std::int64_t i = 5; i + 4 < tensor.numel(); i += 5) {
+  for (std::int64_t i = 5; i + 5 < tensor.numel(); i += 6) {
     const Action action{static_cast<Op>(whole(i)),
                         {static_cast<int>(whole(i + 1))},
                         {static_cast<int>(whole(i + 2))}};
-    result.spans.push_back({action, {numbers[i + 3]}, {numbers[i + 4]}});
+    result.deeds.push_back({{action, {numbers[i + 3]}, {numbers[i + 4]}},
+                            {static_cast<int>(whole(i + 5))}});
   }
   return result;
 }
@@ -56,7 +58,7 @@ StepResult unpacked(const at::Tensor& tensor) {
 void bring_to_one_clock(std::vector<StepResult>& results,
                         const std::vector<Seconds>& leads) {
   for (std::size_t rank = 0; rank < results.size(); ++rank) {
-    for (Span& span : results[rank].spans) {
+    for (auto& [span, by] : results[rank].deeds) {
       span.start = span.start - leads[rank];
       span.end = span.end - leads[rank];
     }
@@ -100,7 +102,7 @@ std::vector<StepResult> Gather::results(std::vector<StepResult> own) {
                   packed(own.empty() ? StepResult{} : own.front()),
                   Channel::report)) {
     all.push_back(unpacked(numbers));
-    traced = traced || !all.back().spans.empty();
+    traced = traced || !all.back().deeds.empty();
   }
   if (traced) {  // as all processes now know
     bring_to_one_clock(all, clock_leads(*others_));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 
 #include "cleave/comm/collectives.h"
 #include "cleave/comm/group.h"
@@ -134,7 +135,8 @@ RankTrainer::OwnStage::OwnStage(const Model& model,
 RankTrainer::RankTrainer(const Model& model,
                          const Plan& plan,
                          const TrainerOptions& options,
-                         std::unique_ptr<Transport> transport)
+                         std::unique_ptr<Transport> transport,
+                         Lending* lending)
     : options_(options),
       transport_(std::move(transport)),
       mesh_(mesh_of(plan)),
@@ -151,7 +153,7 @@ RankTrainer::RankTrainer(const Model& model,
           options.optimizer, own.parameters, mirrors, plan.shard);
     }
   }
-  executor_.emplace(parts(), placement_, *pipeline_);
+  executor_.emplace(parts(), placement_, *pipeline_, lending);
 }
 
 RankTrainer::OwnStage& RankTrainer::own(StageId stage) {
@@ -169,6 +171,7 @@ std::vector<StagePart> RankTrainer::parts() {
 StepResult RankTrainer::train(const Pass& pass) {
   const double learning_rate = options_.learning_rate.at(pass.step);
   const bool clips = options_.clip > 0;
+  std::mutex mutex;  // guards updating: who lends may do several at a time
   Seconds updating;
   GradientListener listener;
   listener.microbatch_done = [&](StageId done, bool all) {
@@ -176,7 +179,9 @@ StepResult RankTrainer::train(const Pass& pass) {
     if (all) {
       own(done).update->begin();
       if (!clips && !is_mirrored()) {
-        update(own(done), learning_rate, updating);
+        const Seconds time = update(own(done), learning_rate);
+        const std::lock_guard lock(mutex);
+        updating += time;
       }
     }
   };
@@ -194,7 +199,7 @@ StepResult RankTrainer::train(const Pass& pass) {
   }
   if (clips || is_mirrored()) {
     for (OwnStage& own : stages_) {
-      update(own, learning_rate, updating);
+      updating += update(own, learning_rate);
     }
   }
   result.busy += updating;
@@ -250,11 +255,15 @@ void RankTrainer::share_buffers() {
   }
 }
 
-void RankTrainer::update(OwnStage& own, double learning_rate, Seconds& busy) {
+Seconds RankTrainer::update(OwnStage& own, double learning_rate) {
   transport_->note({"update", own.id, {}});
-  const BusyTimer timer(busy);
-  own.update->step(learning_rate);
-  own.stage.network().renew_copies();
+  Seconds busy;
+  {
+    const BusyTimer timer(busy);
+    own.update->step(learning_rate);
+    own.stage.network().renew_copies();
+  }
+  return busy;
 }
 
 // The owner of a shared parameter hands its new value on, stage by stage. It

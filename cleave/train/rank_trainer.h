@@ -38,10 +38,12 @@ struct StepResult : PassResult {
 // transport, in a process of its own. Used by one thread.
 class RankTrainer {
  public:
+  // `lending`: with whom it works on rows; null: alone. Must outlive it.
   RankTrainer(const Model& model,
               const Plan& plan,
               const TrainerOptions& options,
-              std::unique_ptr<Transport> transport);
+              std::unique_ptr<Transport> transport,
+              Lending* lending = nullptr);
 
   // Which copy of the pipeline it works in.
   int replica() const { return mesh_.replica_of(transport_->rank()); }
@@ -81,7 +83,7 @@ class RankTrainer {
   void clip_gradients(StepResult& result);
   void share_buffers();
   at::Tensor global_norm(const std::vector<at::Tensor>& own_norms);
-  void update(OwnStage& own, double learning_rate, Seconds& busy);
+  Seconds update(OwnStage& own, double learning_rate);
   void share_tied_values();
 
   TrainerOptions options_;

@@ -6,12 +6,16 @@
 namespace cleave {
 
 StepTimeline timeline_of(const std::vector<StepResult>& results,
+                         int places,
                          std::int64_t step) {
   StepTimeline found{.step = step};
+  Timeline& measured = found.measured;
+  measured.rows.resize(results.size());
+  measured.busy.resize(results.size());
   Seconds first{std::numeric_limits<double>::infinity()};
   Seconds last;
-  for (const StepResult& result : results) {
-    for (const Span& span : result.spans) {
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    for (const auto& [span, by] : results[i].deeds) {
       if (is_compute(span.action.op)) {
         first = std::min(first, span.start);
         last = std::max(last, span.end);
@@ -19,16 +23,19 @@ StepTimeline timeline_of(const std::vector<StepResult>& results,
     }
   }
   found.zero = first;
-  found.measured.length = last - first;
-  for (const StepResult& result : results) {
-    std::vector<Span>& row = found.measured.rows.emplace_back(result.spans);
-    Seconds busy;
-    for (Span& span : row) {
-      span.start = span.start - first;
-      span.end = span.end - first;
-      busy += is_compute(span.action.op) ? span.end - span.start : Seconds{};
+  measured.length = last - first;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const std::size_t pipeline = i - i % places;
+    for (const auto& [span, by] : results[i].deeds) {
+      const std::size_t row = pipeline + static_cast<std::size_t>(by.value);
+      measured.rows[row].push_back(
+          {span.action, span.start - first, span.end - first});
+      measured.busy[row] +=
+          is_compute(span.action.op) ? span.end - span.start : Seconds{};
     }
-    found.measured.busy.push_back(busy);
+  }
+  for (std::vector<Span>& row : measured.rows) {
+    std::ranges::stable_sort(row, {}, &Span::start);
   }
   return found;
 }

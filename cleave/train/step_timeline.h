@@ -9,16 +9,18 @@
 
 namespace cleave {
 
-// When every rank did what in a step, messages included, from the step's first
-// computation on.
+// When every rank did what in a step, in its row or another's, messages
+// included, from the step's first computation on.
 struct StepTimeline {
   std::int64_t step = 0;
   Timeline measured;
   Seconds zero;  // when that was, on the clock of rank 0's host
 };
 
-// From what every rank found; their spans are on one clock.
+// From what came of every rank's row, all on one clock. `places`: the ranks of
+// each pipeline.
 StepTimeline timeline_of(const std::vector<StepResult>& results,
+                         int places,
                          std::int64_t step);
 
 }  // namespace cleave

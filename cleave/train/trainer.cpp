@@ -6,9 +6,6 @@
 #include "cleave/data/order.h"
 #include "cleave/error.h"
 #include "cleave/plan/plan_schedule.h"
-#include "cleave/schedule/passes.h"
-#include "cleave/schedule/registry.h"
-#include "cleave/schedule/validate.h"
 #include "cleave/train/microbatches.h"
 #include "cleave/train/rank_device.h"
 
@@ -54,6 +51,11 @@ Trainer::Trainer(const Model& model,
   } else {
     last_replica_ = mesh_.replicas - 1;
   }
+  if (plan.lend && std::ssize(hub_.local()) >= mesh_.ranks()) {
+    lending_.emplace(mesh_.ranks(), options.patience, [this] {
+      return hub_.failure() != nullptr;
+    });
+  }
   std::vector<std::future<void>> built;
   for (const Rank rank : hub_.local()) {
     if (rank.value >= mesh_.ranks()) {
@@ -62,8 +64,11 @@ Trainer::Trainer(const Model& model,
     ranks_.push_back(std::make_unique<RankThread>(
         device_of(plan, mesh_, rank, devices), hub_));
     built.push_back(ranks_.back()->build([&, rank] {
-      return std::make_unique<RankTrainer>(
-          model, plan_, options_, hub_.connect(rank));
+      return std::make_unique<RankTrainer>(model,
+                                           plan_,
+                                           options_,
+                                           hub_.connect(rank),
+                                           lending_ ? &*lending_ : nullptr);
     }));
   }
   for (std::future<void>& future : built) {
@@ -114,15 +119,13 @@ std::vector<Result> Trainer::answers(std::vector<std::future<Result>> futures) {
   return results;
 }
 
-std::shared_ptr<const Schedule> Trainer::schedule_for(int microbatches,
-                                                      bool training) {
-  auto& known = schedules_[{microbatches, training}];
+std::shared_ptr<const std::vector<SharedRow>> Trainer::rows_for(
+    int microbatches, bool training) {
+  auto& known = rows_[{microbatches, training}];
   if (!known) {
-    const Schedule complete = with_messages(
-        training ? schedule_of(plan_, microbatches)
-                 : forward_only(placement_of(plan_), microbatches));
-    check(complete);
-    known = std::make_shared<const Schedule>(complete);
+    known = std::make_shared<const std::vector<SharedRow>>(
+        training ? training_rows(plan_, microbatches)
+                 : judging_rows(plan_, microbatches));
   }
   return known;
 }
@@ -177,7 +180,7 @@ Trainer::Passes Trainer::make_passes(const Batch& part,
           split_batch({part.inputs.narrow(0, start, share.count),
                        part.targets.narrow(0, start, share.count)},
                       share.microbatches);
-      pass->schedule = schedule_for(share.microbatches, training);
+      pass->rows = rows_for(share.microbatches, training);
     }
     pass->first = share.first_microbatch;
     pass->most = shares.front().microbatches;
@@ -225,7 +228,7 @@ StepDone Trainer::finish_step(Pending& pending) {
     peaks.push_back(result.peak_memory);
   }
   if (pending.timeline) {
-    pending.timeline = timeline_of(results, pending.step);
+    pending.timeline = timeline_of(results, mesh_.places, pending.step);
   }
   const auto ranks = static_cast<double>(results.size());
   return {

@@ -5,6 +5,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -137,7 +138,8 @@ class Trainer {
   template <class Result>
   std::vector<Result> answers(std::vector<std::future<Result>> futures);
 
-  std::shared_ptr<const Schedule> schedule_for(int microbatches, bool training);
+  std::shared_ptr<const std::vector<SharedRow>> rows_for(int microbatches,
+                                                         bool training);
   Portion own_portion(std::int64_t samples) const;
   static Batch read_portion(const Dataset& data,
                             std::span<const std::int64_t> indices,
@@ -161,9 +163,11 @@ class Trainer {
   Gather gather_;
   int first_replica_ = 0;  // of those that this process works in
   int last_replica_ = 0;
-  int unanswered_ = 0;                              // questions to all ranks
+  int unanswered_ = 0;              // questions to all ranks
+  std::optional<Lending> lending_;  // among the ranks, where they do
   std::vector<std::unique_ptr<RankThread>> ranks_;  // the local ones
-  std::map<std::pair<int, bool>, std::shared_ptr<const Schedule>> schedules_;
+  std::map<std::pair<int, bool>, std::shared_ptr<const std::vector<SharedRow>>>
+      rows_;                // by microbatches, and whether it learns
   std::int64_t steps_ = 0;  // started so far
   Clock::time_point last_finish_ = Clock::now();
 };

@@ -32,7 +32,7 @@ Config unusual() {
       "fashion-mnist", "tokens", "C:\\\"x\"\n\tü", 5, 6, 7, 1e-9, 8, 9, false};
   config.devices = {"cuda:0,1", Bytes{(3LL << 30) + 1}, 3, false, {0.1}};
   config.parallel = {
-      4, 2, 2, "optimizer", Bytes{1 << 20}, 16, "gpipe", "plan.json"};
+      4, 2, 2, "optimizer", Bytes{1 << 20}, 16, "gpipe", false, "plan.json"};
   config.train = {1,
                   2,
                   9223372036854775807,

@@ -38,6 +38,16 @@ TEST(CheckPlan, accepts_every_cut_of_the_model) {
             "no error");
 }
 
+TEST(CheckPlan, refuses_replicas_that_lend) {
+  Plan plan = plan_of({{"embed"}, {"block.0", "block.1", "head"}});
+  plan.lend = true;
+  EXPECT_EQ(error_of(plan), "no error");
+  plan.replicas = 2;
+  EXPECT_EQ(error_of(plan),
+            "the plan has 2 replicas whose devices lend, but only those of one "
+            "replica can. Set \"lend\" to false, or \"replicas\" to 1.");
+}
+
 TEST(CheckPlan, refuses_devices_that_the_schedule_does_not_want_so) {
   Plan plan = plan_of({{"embed"}, {"block.0"}, {"block.1"}, {"head"}});
   plan.stages[2].device = "cpu:1";

@@ -21,6 +21,7 @@ constexpr const char* kText = R"({
   "microbatches": 8,
   "shard": "none",
   "schedule": "1f1b",
+  "lend": true,
   "stages": [
     {
       "device": "cpu:0",
@@ -41,6 +42,7 @@ constexpr const char* kText = R"({
       "first_growth_bytes": 30,
       "first_weight_growth_bytes": 35,
       "working_bytes": 300,
+      "working_on_weights_bytes": 250,
       "gradient_bytes": 200,
       "sum_bytes": 100,
       "memory_bytes": 10000000,
@@ -64,6 +66,7 @@ constexpr const char* kText = R"({
       "first_growth_bytes": 0,
       "first_weight_growth_bytes": 0,
       "working_bytes": 0,
+      "working_on_weights_bytes": 0,
       "gradient_bytes": 0,
       "sum_bytes": 0,
       "memory_bytes": 0,
@@ -82,6 +85,7 @@ Plan sample() {
           .batch = 64,
           .microbatches = 8,
           .schedule = "1f1b",
+          .lend = true,
           .stages = {{.device = "cpu:0",
                       .layers = {"flatten", "hidden"},
                       .forward = {0.00125},
@@ -97,6 +101,7 @@ Plan sample() {
                       .first_growth = {30},
                       .first_weight_growth = {35},
                       .working = {300},
+                      .working_on_weights = {250},
                       .gradients = {200},
                       .sums = {100},
                       .memory = {10000000},
@@ -160,6 +165,7 @@ TEST(PlanJson, reading_gives_back_exactly_what_was_written) {
               .batch = random.whole(1000, INT64_MAX),
               .microbatches = static_cast<int>(random.whole(1, 1000)),
               .schedule = random.name(),
+              .lend = random.whole(0, 1) == 1,
               .stages = {},
               .step = random.time(),
               .bubble = random.share()};
@@ -179,6 +185,7 @@ TEST(PlanJson, reading_gives_back_exactly_what_was_written) {
                              .first_growth = random.bytes(),
                              .first_weight_growth = random.bytes(),
                              .working = random.bytes(),
+                             .working_on_weights = random.bytes(),
                              .gradients = random.bytes(),
                              .sums = random.bytes(),
                              .memory = random.bytes(),
@@ -227,11 +234,14 @@ constexpr std::array kDamages{
     Damage{"\"predicted\"",
            "\"comment\"",
            "p: comment is no known key. The known ones are: model, batch, "
-           "replicas, microbatches, shard, schedule, stages, predicted, "
+           "replicas, microbatches, shard, schedule, lend, stages, predicted, "
            "compared."},
     Damage{"\"device\": \"cpu:1\"",
            "\"devices\": \"cpu:1\"",
            "p: stages[1].devices is no known key. Did you mean device?"},
+    Damage{"\"lend\": true",
+           "\"lend\": 1",
+           "p: lend is 1. It must be true or false."},
     Damage{"step_ms",
            "steps_ms",
            "p: predicted.steps_ms is no known key. Did you mean step_ms?"},

@@ -80,6 +80,7 @@ TEST(MakePlan, predicts_the_closed_form_for_even_stages) {
                                  .stages = 4,
                                  .microbatches = 6,
                                  .schedule = schedule,
+                                 .lend = false,
                                  .message_latency = {}});
     EXPECT_EQ(layer_counts(plan), (std::vector<int>{2, 2, 2, 2}));
     EXPECT_EQ(plan.stages[0].forward, Seconds{0.002});
@@ -207,7 +208,8 @@ TEST(MakePlan, counts_states_activations_in_flight_and_the_working_set) {
                                .stages = 3,
                                .microbatches = 8,
                                .schedule = "1f1b",
-                               .state_copies = 1});
+                               .state_copies = 1,
+                               .lend = false});
   // 1f1b holds 3, 2 and 1 microbatches, with what the stage was given; messages
   // of 7 wait on both sides; parameters are there three times.
   EXPECT_EQ(plan.stages[0].peak, Bytes{300 + 3 * 20 + 30 + 2 * 7});
@@ -223,7 +225,8 @@ TEST(MakePlan, costs_grow_with_the_samples_of_a_microbatch) {
     layer.activations = {40};
     layer.crossing = {4};
   }
-  PlanRequest request{.batch = 16, .stages = 2, .microbatches = 8};
+  PlanRequest request{
+      .batch = 16, .stages = 2, .microbatches = 8, .lend = false};
   EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].forward,
             Seconds{0.002});
   EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].peak,
@@ -305,7 +308,8 @@ TEST(MakePlan, says_what_other_meshes_would_have_taken) {
                       .replicas = 0,
                       .microbatches = 4,
                       .schedule = "1f1b",
-                      .state_copies = 0};
+                      .state_copies = 0,
+                      .lend = false};
   const Plan plan = make_plan(profile, devices(2), request);
   ASSERT_EQ(plan.compared.size(), 2u);
   EXPECT_EQ(plan.compared[0].replicas, 1);

@@ -44,14 +44,15 @@ TEST(PeakBytes,
                                .first_growth = {400},
                                .first_weight_growth = {990},
                                .working = {100},
+                               .working_on_weights = {70},
                                .gradients = {1000}}};
   const auto peak = [&](const std::string& row) {
     return peak_bytes(parse_schedule("rank 0: " + row + "\n"), one).at(0);
   };
   EXPECT_EQ(peak("F0 B0"), Bytes{1000});
   EXPECT_EQ(peak("F0 F1 B0 B1"), Bytes{10 + 100 + 1000});
-  EXPECT_EQ(peak("F0 B0 W0"), Bytes{12 + 990 + 100});
-  EXPECT_EQ(peak("F0 B0 F1 B1 W0 W1"), Bytes{24 + 990 + 100});
+  EXPECT_EQ(peak("F0 B0 W0"), Bytes{12 + 990 + 70});
+  EXPECT_EQ(peak("F0 B0 F1 B1 W0 W1"), Bytes{24 + 990 + 70});
   EXPECT_EQ(peak("F0 B0 W0 F1 B1 W1"), Bytes{10 + 5 + 100 + 1000});
   StageBytes& bytes = one[0];
   bytes.gradients = {200};

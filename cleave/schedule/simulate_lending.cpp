@@ -1,0 +1,202 @@
+#include "cleave/schedule/simulate_lending.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <queue>
+#include <set>
+#include <utility>
+
+namespace cleave {
+namespace {
+
+// What somebody did, or a message that arrived.
+struct Event {
+  Seconds time;
+  std::int64_t number = 0;   // of those at the same time the first comes first
+  std::optional<Turn> turn;  // that ends; none: a message
+
+  bool operator>(const Event& other) const {
+    return std::pair(time, number) > std::pair(other.time, other.number);
+  }
+};
+
+// Several steps of the same rows, one after the other.
+class LendingRun {
+ public:
+  LendingRun(const std::vector<SharedRow>& rows,
+             const ScheduleCosts& costs,
+             std::int64_t steps)
+      : rows_(rows),
+        costs_(costs),
+        turns_(static_cast<int>(rows.size())),
+        open_(rows.size(), 0),
+        idle_(rows.size(), true),
+        ends_(steps),
+        timeline_{std::vector<std::vector<Span>>(rows.size()),
+                  Seconds{},
+                  std::vector<Seconds>(rows.size())} {
+    for (const SharedRow& row : rows) {
+      for (const SharedAction& shared : row.actions) {
+        if (shared.action.op == Op::weight) {
+          split_.insert({shared.action.stage, shared.action.microbatch});
+        }
+      }
+    }
+  }
+
+  void run() {
+    for (Rank rank; rank.value < std::ssize(rows_); ++rank.value) {
+      turns_.open(rank, 0, rows_[rank.value]);
+    }
+    begin_all();
+    while (!events_.empty()) {
+      const Event event = events_.top();
+      events_.pop();
+      now_ = event.time;
+      if (event.turn) {
+        end(*event.turn);
+        idle_[event.turn->who.value] = true;
+      }
+      begin_all();
+    }
+  }
+
+  // When each step had ended on all ranks.
+  const std::vector<Seconds>& ends() const { return ends_; }
+  const Timeline& timeline() const { return timeline_; }
+  std::vector<Bytes> most_needed() const {
+    std::vector<Bytes> most;
+    for (Rank rank; rank.value < std::ssize(rows_); ++rank.value) {
+      most.push_back(turns_.most_needed(rank));
+    }
+    return most;
+  }
+
+ private:
+  using Arrival = std::pair<std::int64_t, Action>;  // of a step, what receives
+
+  void begin_all() {
+    for (Rank who; who.value < std::ssize(rows_); ++who.value) {
+      if (!idle_[who.value]) {
+        continue;
+      }
+      if (const auto turn = turns_.begin(
+              who, [this](const Turn& next) { return has_arrived(next); })) {
+        begin(*turn);
+      }
+    }
+  }
+
+  void begin(const Turn& turn) {
+    const Rank who = turn.who;
+    const SharedAction& shared = turns_.at(turn);
+    const Seconds time = duration(shared.action);
+    const Seconds update = shared.completes && !costs_.updates.empty()
+                               ? costs_.updates[shared.action.stage.value]
+                               : Seconds{};
+    timeline_.rows[who.value].push_back({shared.action, now_, now_ + time});
+    timeline_.busy[who.value] += time + update;
+    idle_[who.value] = false;
+    events_.push({now_ + time + update, ++events_so_far_, turn});
+  }
+
+  void end(const Turn& turn) {
+    if (const std::optional<Action>& message = turns_.at(turn).send) {
+      send(turn.step, *message);
+    }
+    turns_.end(turn);
+    if (!turns_.has_ended(turn.row)) {
+      return;
+    }
+    ends_[turn.step] = std::max(ends_[turn.step], now_);
+    timeline_.length = std::max(timeline_.length, now_);
+    const std::int64_t next = ++open_[turn.row.value];
+    if (next < std::ssize(ends_)) {
+      turns_.open(turn.row, next, rows_[turn.row.value]);
+    }
+  }
+
+  void send(std::int64_t step, const Action& action) {
+    const auto [op, microbatch, stage] = action;
+    if (op == Op::send_forward) {
+      arrive(step,
+             {Op::receive_forward, microbatch, {stage.value + 1}},
+             costs_.forward_message[stage.value]);
+    } else {
+      arrive(step,
+             {Op::receive_backward, microbatch, {stage.value - 1}},
+             costs_.backward_message[stage.value - 1]);
+    }
+  }
+
+  void arrive(std::int64_t step, const Action& receive, Seconds travel) {
+    arrivals_[{step, receive}] = now_ + travel;
+    events_.push({now_ + travel, ++events_so_far_, {}});
+  }
+
+  bool has_arrived(const Turn& next) const {
+    const auto found = arrivals_.find({next.step, *turns_.at(next).receive});
+    return found != arrivals_.end() && found->second <= now_;
+  }
+
+  Seconds duration(const Action& action) const {
+    const StageCost& cost = costs_.stages[action.stage.value];
+    if (action.op == Op::forward) {
+      return cost.forward;
+    }
+    if (action.op == Op::weight) {
+      return cost.weight;
+    }
+    return split_.contains({action.stage, action.microbatch})
+               ? cost.backward
+               : cost.backward + cost.weight;
+  }
+
+  const std::vector<SharedRow>& rows_;
+  const ScheduleCosts& costs_;
+  Turns turns_;
+  std::set<std::pair<StageId, Microbatch>> split_;
+  std::vector<std::int64_t> open_;  // the step that each rank's row is of
+  std::vector<bool> idle_;
+  std::vector<Seconds> ends_;
+  Timeline timeline_;
+  Seconds now_;
+  std::int64_t events_so_far_ = 0;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::map<Arrival, Seconds> arrivals_;
+};
+
+int stages_of(const std::vector<SharedRow>& rows) {
+  int stages = 0;
+  for (const SharedRow& row : rows) {
+    for (const SharedAction& shared : row.actions) {
+      stages = std::max(stages, shared.action.stage.value + 1);
+    }
+  }
+  return stages;
+}
+
+}  // namespace
+
+Timeline simulate_lending(const std::vector<SharedRow>& rows,
+                          const ScheduleCosts& costs) {
+  check_costs(costs, stages_of(rows));
+  LendingRun run(rows, costs, 1);
+  run.run();
+  return run.timeline();
+}
+
+LentSteps simulate_lent_steps(const std::vector<SharedRow>& rows,
+                              const ScheduleCosts& costs) {
+  constexpr std::int64_t kSteps = 8;
+  constexpr std::int64_t kFirst = 2;  // the first ones find the pipeline empty
+  check_costs(costs, stages_of(rows));
+  LendingRun run(rows, costs, kSteps);
+  run.run();
+  return {(run.ends()[kSteps - 1] - run.ends()[kFirst - 1]) /
+              static_cast<double>(kSteps - kFirst),
+          run.most_needed()};
+}
+
+}  // namespace cleave

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "cleave/schedule/memory.h"
+#include "cleave/schedule/schedule.h"
+#include "cleave/units.h"
+
+// Devices of one process share its memory, so one that has to wait can do the
+// next action of another's row instead: it lends a hand. A row's actions still
+// begin in the row's order, whoever does them; what adds to the same numbers
+// still does so in that order, so that sums keep their bits.
+namespace cleave {
+
+// A compute action of a row that several may work on, with its messages.
+struct SharedAction {
+  Action action;
+  std::vector<int> needs;  // places in the same row that must have ended before
+  std::optional<Action> receive;  // what it computes with, where that comes by
+                                  // message
+  std::optional<Action> send;     // what it found, where that goes by message
+  MemoryUse memory;
+  bool completes = false;  // the last to add to its stage's gradients
+};
+
+// A rank's row, as those see it that work on it.
+struct SharedRow {
+  std::vector<SharedAction> actions;
+  Bytes limit;  // no second action begins where the row would need more
+};
+
+// The rows of a schedule. Of a stage, two actions of the same kind never run at
+// the same time: its modules need not be thread-safe.
+// `limits`: one per rank. REQUIRES: the schedule has no messages yet, and
+// problems(schedule) is empty; one entry of `stages` per stage.
+std::vector<SharedRow> shared_rows(const Schedule& schedule,
+                                   const std::vector<StageBytes>& stages,
+                                   const std::vector<Bytes>& limits);
+
+// An action that has begun, or could.
+struct Turn {
+  Rank who;  // does it
+  Rank row;
+  std::int64_t step = 0;
+  int place = 0;  // in the row
+};
+
+// Who does what next. Ranks may be in different steps. Not thread-safe.
+class Turns {
+ public:
+  // Whether the message is there that the turn's action waits for.
+  using Arrived = std::function<bool(const Turn&)>;
+
+  explicit Turns(int ranks) : rows_(ranks), busy_(ranks), most_(ranks) {}
+
+  // A rank starts its row of a step, which must outlive that. REQUIRES: its
+  // last one has ended.
+  void open(Rank rank, std::int64_t step, const SharedRow& row);
+
+  // Begins what this rank should do: the next action of its own row, or else,
+  // of the rows whose ranks are busy, of the one that is furthest behind. None
+  // where none can begin. REQUIRES: it has ended what it began before.
+  std::optional<Turn> begin(Rank who, const Arrived& arrived);
+
+  void end(const Turn& turn);
+
+  bool has_ended(Rank rank) const;
+
+  // Whether any of the row's actions has begun and not ended.
+  bool is_worked_on(Rank rank) const {
+    return rows_.at(rank.value).running > 0;
+  }
+
+  // The most that the rank has needed so far, in all its rows.
+  Bytes most_needed(Rank rank) const { return most_.at(rank.value); }
+
+  // What begins next in the row. REQUIRES: something does.
+  const SharedAction& next(Rank rank) const;
+
+  const SharedAction& at(const Turn& turn) const;
+
+ private:
+  struct OpenRow {
+    const SharedRow* row = nullptr;
+    std::int64_t step = 0;
+    int next = 0;     // to begin
+    int running = 0;  // have begun and not ended
+    std::vector<bool> ended;
+    Bytes kept;
+    Bytes needed;  // by those that run
+  };
+
+  // Smaller where a row is further behind.
+  static std::pair<std::int64_t, double> progress(const OpenRow& row);
+  bool can_begin(Rank who, Rank rank, const Arrived& arrived) const;
+  Turn begin_next(Rank who, Rank rank);
+
+  std::vector<OpenRow> rows_;
+  std::vector<bool> busy_;  // by rank
+  std::vector<Bytes> most_;
+};
+
+}  // namespace cleave

@@ -1,0 +1,97 @@
+#include "cleave/train/lending.h"
+
+#include <utility>
+
+#include "cleave/comm/transport.h"
+#include "cleave/error.h"
+
+namespace cleave {
+namespace {
+
+// Failures elsewhere do not wake who waits here.
+constexpr std::chrono::milliseconds kAskAgain{100};
+
+}  // namespace
+
+Lending::Lending(int ranks, Seconds patience, std::function<bool()> stopped)
+    : patience_(patience),
+      stopped_(std::move(stopped)),
+      turns_(ranks),
+      workers_(ranks) {}
+
+void Lending::run(Rank rank,
+                  std::int64_t step,
+                  const SharedRow& row,
+                  RowWorker& worker) {
+  std::unique_lock lock(mutex_);
+  workers_.at(rank.value) = &worker;
+  turns_.open(rank, step, row);
+  tell_of_change();
+  try {
+    while (!turns_.has_ended(rank)) {
+      work_or_wait(rank, lock);
+    }
+  } catch (...) {
+    // Others may still work on the row, but begin nothing any more.
+    if (!failure_) {
+      failure_ = std::current_exception();
+    }
+    tell_of_change();
+    changed_.wait(lock, [&] { return !turns_.is_worked_on(rank); });
+    throw;
+  }
+}
+
+void Lending::work_or_wait(Rank rank, std::unique_lock<std::mutex>& lock) {
+  if (failure_) {
+    std::rethrow_exception(failure_);
+  }
+  if (stopped_()) {
+    fail(name_of(rank) + " stopped because another rank failed", "");
+  }
+  const auto has_arrived = [this](const Turn& turn) {
+    return workers_[turn.row.value]->has_received(turns_.at(turn));
+  };
+  if (const std::optional<Turn> turn = turns_.begin(rank, has_arrived)) {
+    work(*turn, lock);
+  } else {
+    wait(rank, lock);
+  }
+}
+
+void Lending::work(const Turn& turn, std::unique_lock<std::mutex>& lock) {
+  RowWorker& worker = *workers_[turn.row.value];
+  const SharedAction& action = turns_.at(turn);
+  ++running_;
+  tell_of_change();  // what comes next in the row may begin now
+  lock.unlock();
+  std::exception_ptr problem;
+  try {
+    worker.act(action, turn.who);
+  } catch (...) {
+    problem = std::current_exception();
+  }
+  lock.lock();
+  --running_;
+  turns_.end(turn);
+  tell_of_change();
+  if (problem) {
+    std::rethrow_exception(problem);
+  }
+}
+
+// REQUIRES: nothing can begin.
+void Lending::wait(Rank rank, std::unique_lock<std::mutex>& lock) {
+  changed_.wait_for(lock, kAskAgain);
+  const std::chrono::duration<double> quiet = Clock::now() - last_change_;
+  if (running_ == 0 && quiet.count() > patience_.value) {
+    workers_[rank.value]->fail_late(turns_.next(rank), patience_);
+  }
+}
+
+void Lending::tell_of_change() {
+  last_change_ = Clock::now();
+  changed_.notify_all();
+}
+
+}  // namespace cleave

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "cleave/ids.h"
+#include "cleave/schedule/turns.h"
+#include "cleave/units.h"
+
+namespace cleave {
+
+// Does the actions of one rank's row. Called by several threads at a time, for
+// actions that may run at the same time.
+class RowWorker {
+ public:
+  virtual ~RowWorker() = default;
+
+  // Does the action on this thread, which is that of rank `by`.
+  virtual void act(const SharedAction& action, Rank by) = 0;
+
+  // Whether what the action receives is there.
+  virtual bool has_received(const SharedAction& action) const = 0;
+
+  // Throws the Error of a rank that waited so long for the action's message.
+  [[noreturn]] virtual void fail_late(const SharedAction& action,
+                                      Seconds patience) const = 0;
+};
+
+// Lets ranks that are threads of one process do each other's work where they
+// would wait (schedule/turns.h says who does what). Thread-safe.
+class Lending {
+ public:
+  // `patience`: how long nothing may happen. `stopped`: whether a rank failed
+  // elsewhere; asked now and then.
+  Lending(int ranks, Seconds patience, std::function<bool()> stopped);
+
+  // Works, as this rank, on its row and on others' until its row has ended. One
+  // call at a time for a rank. Throws what the first action threw that failed,
+  // whoever did it, and Error when a rank failed elsewhere; nobody then works
+  // on the row.
+  void run(Rank rank,
+           std::int64_t step,
+           const SharedRow& row,
+           RowWorker& worker);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void work_or_wait(Rank rank, std::unique_lock<std::mutex>& lock);
+  void work(const Turn& turn, std::unique_lock<std::mutex>& lock);
+  void wait(Rank rank, std::unique_lock<std::mutex>& lock);
+  void tell_of_change();
+
+  Seconds patience_;
+  std::function<bool()> stopped_;
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  Turns turns_;
+  std::vector<RowWorker*> workers_;  // of the open rows
+  int running_ = 0;                  // actions, of all rows
+  std::exception_ptr failure_;       // the first
+  Clock::time_point last_change_ = Clock::now();
+};
+
+}  // namespace cleave

@@ -1,0 +1,289 @@
+// Ranks that share their rows: who does what, and in which order.
+#include "cleave/schedule/turns.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "cleave/schedule/order.h"
+#include "cleave/schedule/simulate_lending.h"
+#include "tests/schedule/shapes.h"
+
+namespace cleave {
+namespace {
+
+constexpr Rank kFirst{0};
+constexpr Rank kSecond{1};
+
+const Bytes kPlenty{std::int64_t{1} << 60};
+
+std::vector<SharedRow> rows_of(const Schedule& schedule,
+                               Bytes limit = kPlenty,
+                               const StageBytes& bytes = {}) {
+  return shared_rows(schedule,
+                     std::vector<StageBytes>(schedule.stages, bytes),
+                     std::vector<Bytes>(schedule.rows.size(), limit));
+}
+
+std::vector<SharedRow> rows_of(const std::string& text) {
+  return rows_of(parse_schedule(text));
+}
+
+bool always(const Turn& /*turn*/) {
+  return true;
+}
+
+// What the rank does next, as "row.action", or "-".
+std::string begun(Turns& turns, Rank who) {
+  const std::optional<Turn> turn = turns.begin(who, always);
+  return turn ? std::to_string(turn->row.value) + "." +
+                    to_text(turns.at(*turn).action)
+              : "-";
+}
+
+TEST(SharedRows, know_their_messages) {
+  const std::vector<SharedRow> rows = rows_of(
+      "rank 0: 0F0 1F0 1B0 0B0 0W0\n"
+      "rank 1: 2F0 2B0\n");
+  const std::vector<SharedAction>& first = rows[0].actions;
+  EXPECT_FALSE(first[0].receive || first[0].send);
+  EXPECT_EQ(first[1].send, (Action{Op::send_forward, {0}, {1}}));
+  EXPECT_EQ(first[2].receive, (Action{Op::receive_backward, {0}, {1}}));
+  EXPECT_FALSE(first[3].receive || first[3].send || first[4].send);
+  EXPECT_EQ(rows[1].actions[0].receive,
+            (Action{Op::receive_forward, {0}, {2}}));
+  EXPECT_EQ(rows[1].actions[1].send, (Action{Op::send_backward, {0}, {2}}));
+}
+
+TEST(SharedRows, keep_the_order_of_what_adds_to_the_same_numbers) {
+  const auto needs = [](const std::string& row, int place) {
+    std::vector<int> found =
+        rows_of("rank 0: " + row + "\n")[0].actions[place].needs;
+    std::ranges::sort(found);
+    found.erase(std::ranges::unique(found).begin(), found.end());
+    return found;
+  };
+  using Places = std::vector<int>;
+  // Forwards of a stage, one after the other; nothing else holds them up.
+  EXPECT_EQ(needs("F0 F1 B0 F2 B1 B2", 3), (Places{1}));
+  // A backward waits for its forward and for the backward before.
+  EXPECT_EQ(needs("F0 F1 B0 F2 B1 B2", 4), (Places{1, 2}));
+  // B and W may overlap, but for the very last.
+  EXPECT_EQ(needs("F0 F1 B0 B1 W0 W1", 3), (Places{1, 2}));
+  EXPECT_EQ(needs("F0 F1 B0 B1 W0 W1", 4), (Places{2}));
+  EXPECT_EQ(needs("F0 F1 B0 B1 W0 W1", 5), (Places{3, 4}));
+  // Where some backwards have a W and others have none, all are in order.
+  EXPECT_EQ(needs("F0 F1 F2 B0 W0 B1 B2 W2", 5), (Places{1, 3, 4}));
+  EXPECT_EQ(needs("F0 F1 F2 B0 W0 B1 B2 W2", 7), (Places{4, 6}));
+}
+
+TEST(SharedRows, know_which_action_completes_a_stage) {
+  const std::vector<SharedRow> rows =
+      rows_of("rank 0: 0F0 1F0 1B0 0B0 0W0 1W0\n");
+  std::vector<bool> completes;
+  for (const SharedAction& action : rows[0].actions) {
+    completes.push_back(action.completes);
+  }
+  EXPECT_EQ(completes,
+            (std::vector<bool>{false, false, false, false, true, true}));
+}
+
+TEST(Turns, a_rank_does_its_own_row_first_and_helps_where_it_would_wait) {
+  const std::vector<SharedRow> rows = rows_of(
+      "rank 0: 0F0 1F0 0F1 1F1 1B0 1B1 0B0 0B1\n"
+      "rank 1: 2F0 2F1 2B0 2B1\n");
+  Turns turns(2);
+  turns.open(kFirst, 1, rows[0]);
+  turns.open(kSecond, 1, rows[1]);
+  const auto none = [](const Turn&) { return false; };
+  const Turn first = turns.begin(kFirst, none).value();
+  EXPECT_EQ(to_text(turns.at(first).action, true), "0F0");
+  // The next of row 0 needs that one.
+  EXPECT_FALSE(turns.begin(kSecond, none));
+  turns.end(first);
+  const Turn second = turns.begin(kFirst, none).value();
+  EXPECT_EQ(to_text(turns.at(second).action, true), "1F0");
+  const Turn lent = turns.begin(kSecond, none).value();
+  EXPECT_EQ(lent.row, kFirst);
+  EXPECT_EQ(to_text(turns.at(lent).action, true), "0F1");
+  turns.end(second);
+  turns.end(lent);
+  // With a message its own row counts more.
+  EXPECT_EQ(turns.begin(kSecond, always)->row, kSecond);
+}
+
+TEST(Turns, a_row_whose_rank_is_free_is_left_to_it) {
+  const std::vector<SharedRow> rows = rows_of(
+      "rank 0: F0 F1 B0 B1\n"
+      "rank 1: F0 F1 B0 B1\n");
+  Turns turns(2);
+  turns.open(kFirst, 1, rows[0]);
+  turns.open(kSecond, 1, rows[1]);
+  EXPECT_FALSE(turns.begin(kSecond, [](const Turn&) { return false; }));
+}
+
+TEST(Turns, the_row_furthest_behind_is_helped_first) {
+  const std::vector<SharedRow> rows = rows_of(
+      "rank 0: 0F0 3F0 3B0 0B0\n"
+      "rank 1: 1F0 4F0 4B0 1B0\n"
+      "rank 2: 2F0 5F0 5B0 2B0\n");
+  Turns turns(3);
+  turns.open(kFirst, 2, rows[0]);
+  turns.open(kSecond, 1, rows[1]);
+  EXPECT_EQ(begun(turns, kFirst), "0.F0");
+  EXPECT_EQ(begun(turns, kSecond), "1.F0");
+  // Row 1 is of an earlier step.
+  EXPECT_EQ(begun(turns, Rank{2}), "1.F0");
+}
+
+TEST(Turns, no_second_action_begins_where_memory_does_not_allow_it) {
+  const StageBytes bytes{.kept = {10}, .working = {5}};
+  const Schedule schedule = parse_schedule(
+      "rank 0: 0F0 1F0 0F1 1F1 1B0 0B0 1B1 0B1\n"
+      "rank 1: 2F0 2B0 2F1 2B1\n");
+  for (const auto& [limit, expected] :
+       std::vector<std::pair<Bytes, std::string>>{{{39}, "-"},
+                                                  {{40}, "0.F1"}}) {
+    const std::vector<SharedRow> rows = rows_of(schedule, limit, bytes);
+    Turns turns(2);
+    turns.open(kFirst, 1, rows[0]);
+    turns.end(turns.begin(kFirst, always).value());
+    EXPECT_EQ(begun(turns, kFirst), "0.F0");     // 10 kept, 15 needed
+    EXPECT_EQ(begun(turns, kSecond), expected);  // 15 more
+  }
+}
+
+TEST(Turns, one_action_alone_may_need_more) {
+  const std::vector<SharedRow> rows =
+      rows_of(parse_schedule("rank 0: F0 B0\n"), Bytes{1}, {.kept = {10}});
+  Turns turns(1);
+  turns.open(kFirst, 1, rows[0]);
+  const Turn turn = turns.begin(kFirst, always).value();
+  EXPECT_EQ(turns.most_needed(kFirst), Bytes{10});
+  EXPECT_FALSE(turns.has_ended(kFirst));
+  turns.end(turn);
+  turns.end(turns.begin(kFirst, always).value());
+  EXPECT_TRUE(turns.has_ended(kFirst));
+}
+
+// Even stages unless it draws them.
+ScheduleCosts costs_of(int stages, std::mt19937* random = nullptr) {
+  std::uniform_real_distribution<double> some(0.5, 2);
+  const auto time = [&](double even) {
+    return Seconds{random != nullptr ? some(*random) : even};
+  };
+  ScheduleCosts costs;
+  for (int stage = 0; stage < stages; ++stage) {
+    costs.stages.push_back({time(1), time(1), time(1)});
+    costs.updates.push_back(time(0));
+  }
+  for (int cut = 0; cut + 1 < stages; ++cut) {
+    const Seconds message = random != nullptr ? 0.1 * time(1) : Seconds{};
+    costs.forward_message.push_back(message);
+    costs.backward_message.push_back(message);
+  }
+  return costs;
+}
+
+TEST(SimulateLending, one_rank_does_its_row_in_order) {
+  const Timeline timeline =
+      simulate_lending(rows_of("rank 0: F0 F1 B0 B1\n"), costs_of(1));
+  EXPECT_EQ(timeline.length, Seconds{6});
+  EXPECT_EQ(timeline.bubble(), 0);
+}
+
+// On two ranks each of which would wait for a third of the time.
+TEST(SimulateLending, closes_gaps_of_gpipe) {
+  const Schedule schedule = parse_schedule(
+      "rank 0: 0F0 1F0 0F1 1F1 1B0 1B1 0B0 0B1\n"
+      "rank 1: 2F0 2F1 2B0 2B1\n");
+  ScheduleCosts costs = costs_of(3);
+  const Timeline alone = simulate(schedule, costs);
+  const Timeline lent = simulate_lending(rows_of(schedule), costs);
+  EXPECT_LT(lent.length, alone.length);
+  EXPECT_LT(lent.bubble(), alone.bubble());
+}
+
+// All that must hold of a step, whoever does what.
+void expect_is_sound(const Schedule& schedule, const Timeline& timeline) {
+  const Order order(schedule);
+  std::map<Action, Span> spans;
+  std::size_t count = 0;
+  for (const std::vector<Span>& row : timeline.rows) {
+    for (std::size_t i = 0; i < row.size(); ++i, ++count) {
+      spans.emplace(row[i].action, row[i]);
+      EXPECT_TRUE(i == 0 || row[i - 1].end <= row[i].start);
+    }
+  }
+  EXPECT_EQ(spans.size(), count);
+  for (const Row& row : schedule.rows) {
+    Seconds begun;
+    std::map<std::pair<StageId, Op>, Seconds> last;  // of a stage, a kind
+    for (const Action& action : row) {
+      ASSERT_TRUE(spans.contains(action)) << to_text(action, true);
+      const Span& span = spans.at(action);
+      EXPECT_LE(begun, span.start) << "the row's order";
+      begun = span.start;
+      Seconds& before = last[{action.stage, action.op}];
+      EXPECT_LE(before, span.start) << "two of a kind at once";
+      before = span.end;
+      for (const Action& need : order.needs(action)) {
+        EXPECT_LE(spans.at(need).end, span.start) << to_text(need, true);
+      }
+    }
+  }
+}
+
+TEST(SimulateLending, every_schedule_stays_sound) {
+  std::mt19937 random(5);
+  for (const ScheduleKind& kind : kSchedules) {
+    for (const int ranks : {1, 2, 3, 5}) {
+      for (const int microbatches : {1, 3, 8}) {
+        for (const ScheduleShape& shape :
+             shapes_of(kind, ranks, microbatches)) {
+          SCOPED_TRACE(to_text(kind, shape));
+          const Schedule schedule = make_schedule(kind.name, shape);
+          expect_is_sound(schedule,
+                          simulate_lending(rows_of(schedule),
+                                           costs_of(schedule.stages, &random)));
+        }
+      }
+    }
+  }
+}
+
+TEST(SimulateLending, steps_need_no_more_than_allowed_or_than_alone) {
+  std::mt19937 random(6);
+  const StageBytes bytes{.kept = {100},
+                         .kept_for_weights = {60},
+                         .growth = {10},
+                         .first_growth = {20},
+                         .first_weight_growth = {15},
+                         .working = {30},
+                         .working_on_weights = {12},
+                         .gradients = {50}};
+  for (const char* name : {"gpipe", "1f1b", "zb-h1", "zb-v"}) {
+    const Schedule schedule =
+        make_schedule(name,
+                      {.ranks = 4,
+                       .stages_per_rank = stages_per_rank_of(name),
+                       .microbatches = 8});
+    const std::vector<StageBytes> stages(schedule.stages, bytes);
+    std::vector<Bytes> limits = peak_bytes(schedule, stages);
+    for (Bytes& limit : limits) {
+      limit += Bytes{35};
+    }
+    const LentSteps steps =
+        simulate_lent_steps(shared_rows(schedule, stages, limits),
+                            costs_of(schedule.stages, &random));
+    for (std::size_t rank = 0; rank < limits.size(); ++rank) {
+      EXPECT_LE(steps.most[rank], limits[rank]) << name << " rank " << rank;
+      EXPECT_GE(steps.most[rank], limits[rank] - Bytes{35}) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cleave
