@@ -46,7 +46,7 @@ tsan: setup
 	done
 
 # Of the tests of training, under the thread sanitizer: not every network.
-raced = Trainer*:Failure*:Buckets*:*Exactness*_2_devices_*:*Replicas*2x2*
+raced = Trainer*:Failure*:Buckets*:Lending*:*Exactness*_2_devices_*:*Exactness*gpt*_4_*:*Replicas*2x2*
 
 bench: setup
 	./setup.sh bench

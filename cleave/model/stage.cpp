@@ -67,7 +67,21 @@ class Hearing {
 }  // namespace
 
 Stage::Stage(const Model& model, int first, int last)
-    : network_(model.build(first, last)) {}
+    : network_(model.build(first, last)) {
+  for (const at::Tensor& parameter : network_->parameters()) {
+    keep_accumulator(parameter);
+  }
+  for (const Network::RemoteTie& tie : network_->remote_ties()) {
+    keep_accumulator(tie.local);
+  }
+}
+
+void Stage::keep_accumulator(const at::Tensor& parameter) {
+  if (parameter.requires_grad()) {
+    accumulators_.push_back(
+        torch::autograd::impl::grad_accumulator(parameter));
+  }
+}
 
 Values Stage::forward(Microbatch microbatch,
                       const Values& inputs,

@@ -102,6 +102,7 @@ class Stage {
     torch::autograd::variable_list seeds;
   };
 
+  void keep_accumulator(const at::Tensor& parameter);
   void keep(Microbatch microbatch, InFlight kept, std::optional<double> loss);
 
   // Removes it; none where there is none.
@@ -121,6 +122,9 @@ class Stage {
   void tell_of_others(const WeightQueue& queue, const GradientFound& found);
 
   std::shared_ptr<Network> network_;
+  // The parameters' places in autograd's graphs, which libtorch would otherwise
+  // make anew for every forward, and drop in backwards on other threads.
+  std::vector<decltype(torch::autograd::Edge::function)> accumulators_;
   bool split_ = false;
   bool knows_who_can_wait_ = false;
   AtOnce at_once_;

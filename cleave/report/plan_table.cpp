@@ -136,7 +136,7 @@ std::string heading(const Plan& plan, const Symbols& symbols) {
          (even ? "" : std::to_string(least) + " or ") +
          counted(even ? least : least + 1, "sample") + " | " +
          (plan.replicas == 1 ? "" : counted(plan.replicas, "replica") + " | ") +
-         "schedule " + plan.schedule;
+         "schedule " + plan.schedule + (plan.lend ? " | devices lend" : "");
 }
 
 std::string prediction(const Plan& plan) {

@@ -212,6 +212,26 @@ TEST_F(Program, a_traced_run_leaves_a_trace_and_a_page) {
   EXPECT_NE(page.find("</html>"), std::string::npos);
 }
 
+TEST_F(Program, devices_that_lend_train_to_the_same_bits) {
+  const std::string config = small_config();
+  const std::string small = "train " + config +
+                            " --devices.use cpu:2 --parallel.schedule gpipe "
+                            "--parallel.microbatches 4 --output.overwrite ";
+  std::vector<std::string> merged;
+  for (const bool lend : {true, false}) {
+    const Outcome trained =
+        cleave(small + "--parallel.lend " + (lend ? "true" : "false"));
+    ASSERT_EQ(trained.code, 0) << trained.output;
+    const nlohmann::json plan =
+        nlohmann::json::parse(read_file(path("run") + "/plan.json"));
+    EXPECT_EQ(plan.at("lend").get<bool>(),
+              lend && plan.at("stages").size() > 1);
+    ASSERT_EQ(cleave("merge " + path("run")).code, 0);
+    merged.push_back(read_file(path("run") + "/model.safetensors"));
+  }
+  EXPECT_EQ(merged[0], merged[1]);
+}
+
 TEST_F(Program, quickstart_walks_the_eight_steps) {
   const Outcome outcome = cleave("quickstart --output " + path("run"));
   ASSERT_EQ(outcome.code, 0) << outcome.output;
