@@ -78,8 +78,7 @@ Stage::Stage(const Model& model, int first, int last)
 
 void Stage::keep_accumulator(const at::Tensor& parameter) {
   if (parameter.requires_grad()) {
-    accumulators_.push_back(
-        torch::autograd::impl::grad_accumulator(parameter));
+    accumulators_.push_back(torch::autograd::impl::grad_accumulator(parameter));
   }
 }
 

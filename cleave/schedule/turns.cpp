@@ -180,6 +180,16 @@ bool Turns::has_ended(Rank rank) const {
          (open.running == 0 && open.next == std::ssize(open.row->actions));
 }
 
+bool Turns::have_all_ended(std::int64_t step) const {
+  for (Rank rank; rank.value < std::ssize(rows_); ++rank.value) {
+    const std::int64_t own = rows_[rank.value].step;
+    if (own < step || (own == step && !has_ended(rank))) {
+      return false;
+    }
+  }
+  return true;
+}
+
 const SharedAction& Turns::next(Rank rank) const {
   const OpenRow& open = rows_.at(rank.value);
   return open.row->actions.at(open.next);

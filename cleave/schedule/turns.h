@@ -69,6 +69,9 @@ class Turns {
 
   bool has_ended(Rank rank) const;
 
+  // Whether every rank has come to the end of its row of that step.
+  bool have_all_ended(std::int64_t step) const;
+
   // Whether any of the row's actions has begun and not ended.
   bool is_worked_on(Rank rank) const {
     return rows_.at(rank.value).running > 0;

@@ -84,6 +84,12 @@ PassResult Executor::run(const Pass& pass, const GradientListener& listener) {
   return std::exchange(result_, {});
 }
 
+void Executor::help(std::int64_t step) {
+  if (lending_ != nullptr) {
+    lending_->help(transport_.rank(), step);
+  }
+}
+
 void Executor::begin(const SharedRow& row) {
   training_ = false;
   weights_later_.clear();

@@ -95,6 +95,10 @@ class Executor : private RowWorker {
   // that names stage, microbatch and action. One call at a time.
   PassResult run(const Pass& pass, const GradientListener& listener = {});
 
+  // Where ranks lend, helps others until the step's rows have ended: before
+  // waiting for something that comes after them.
+  void help(std::int64_t step);
+
  private:
   // What belongs to one microbatch in one stage.
   using Key = std::pair<StageId, Microbatch>;

@@ -33,12 +33,16 @@ void Lending::run(Rank rank,
     }
   } catch (...) {
     // Others may still work on the row, but begin nothing any more.
-    if (!failure_) {
-      failure_ = std::current_exception();
-    }
-    tell_of_change();
+    note_failure(std::current_exception());
     changed_.wait(lock, [&] { return !turns_.is_worked_on(rank); });
     throw;
+  }
+}
+
+void Lending::help(Rank rank, std::int64_t step) {
+  std::unique_lock lock(mutex_);
+  while (!turns_.have_all_ended(step)) {
+    work_or_wait(rank, lock);
   }
 }
 
@@ -76,6 +80,7 @@ void Lending::work(const Turn& turn, std::unique_lock<std::mutex>& lock) {
   turns_.end(turn);
   tell_of_change();
   if (problem) {
+    note_failure(problem);
     std::rethrow_exception(problem);
   }
 }
@@ -84,9 +89,17 @@ void Lending::work(const Turn& turn, std::unique_lock<std::mutex>& lock) {
 void Lending::wait(Rank rank, std::unique_lock<std::mutex>& lock) {
   changed_.wait_for(lock, kAskAgain);
   const std::chrono::duration<double> quiet = Clock::now() - last_change_;
-  if (running_ == 0 && quiet.count() > patience_.value) {
+  if (running_ == 0 && quiet.count() > patience_.value &&
+      !turns_.has_ended(rank)) {
     workers_[rank.value]->fail_late(turns_.next(rank), patience_);
   }
+}
+
+void Lending::note_failure(const std::exception_ptr& failure) {
+  if (!failure_) {
+    failure_ = failure;
+  }
+  tell_of_change();
 }
 
 void Lending::tell_of_change() {

@@ -48,12 +48,18 @@ class Lending {
            const SharedRow& row,
            RowWorker& worker);
 
+  // Works on others' rows until all of the step have ended: for a rank that
+  // has to wait for that anyway. Throws as run() does. REQUIRES: the rank's own
+  // row of the step has ended.
+  void help(Rank rank, std::int64_t step);
+
  private:
   using Clock = std::chrono::steady_clock;
 
   void work_or_wait(Rank rank, std::unique_lock<std::mutex>& lock);
   void work(const Turn& turn, std::unique_lock<std::mutex>& lock);
   void wait(Rank rank, std::unique_lock<std::mutex>& lock);
+  void note_failure(const std::exception_ptr& failure);
   void tell_of_change();
 
   Seconds patience_;

@@ -194,6 +194,9 @@ StepResult RankTrainer::train(const Pass& pass) {
   if (is_mirrored()) {
     finish_sums(pass);
   }
+  if (clips || is_given_values()) {
+    executor_->help(pass.step);
+  }
   if (clips) {
     clip_gradients(result);
   }
@@ -264,6 +267,14 @@ Seconds RankTrainer::update(OwnStage& own, double learning_rate) {
     own.stage.network().renew_copies();
   }
   return busy;
+}
+
+// Whether other stages own parameters that this rank uses too.
+bool RankTrainer::is_given_values() const {
+  return std::ranges::any_of(stages_, [](const OwnStage& own) {
+    return std::ranges::any_of(
+        own.ties, [](const TieLink& tie) { return tie.earlier.has_value(); });
+  });
 }
 
 // The owner of a shared parameter hands its new value on, stage by stage. It

@@ -84,6 +84,7 @@ class RankTrainer {
   void share_buffers();
   at::Tensor global_norm(const std::vector<at::Tensor>& own_norms);
   Seconds update(OwnStage& own, double learning_rate);
+  bool is_given_values() const;
   void share_tied_values();
 
   TrainerOptions options_;

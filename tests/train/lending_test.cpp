@@ -152,6 +152,46 @@ TEST(Lending, a_rank_that_would_wait_does_what_another_has_no_time_for) {
   EXPECT_GE(record.lent, 1);
 }
 
+// The second rank has ended its row, and does what the first has no time for.
+TEST(Lending, a_rank_that_has_nothing_left_can_help) {
+  class Held : public TestWorker {
+   public:
+    Held(Record& record, std::atomic<bool>& lent)
+        : TestWorker(record, Rank{0}), lent_(lent) {}
+    void act(const SharedAction& action, Rank by) override {
+      TestWorker::act(action, by);
+      if (by != Rank{0}) {
+        lent_ = true;
+        lent_.notify_all();
+      } else if (action.action.microbatch.value == 0) {
+        lent_.wait(false);
+      }
+    }
+
+   private:
+    std::atomic<bool>& lent_;
+  };
+  SharedRow row;
+  for (int microbatch = 0; microbatch < 2; ++microbatch) {
+    row.actions.push_back({.action = {Op::forward, {microbatch}, {0}}});
+  }
+  const SharedRow nothing;
+  Record record;
+  std::atomic<bool> lent = false;
+  Lending lending(2, Seconds{60}, never);
+  {
+    const std::jthread other([&] {
+      TestWorker worker(record, Rank{1});
+      lending.run({1}, 1, nothing, worker);
+      lending.help({1}, 1);
+    });
+    Held worker(record, lent);
+    lending.run({0}, 1, row, worker);
+    lending.help({0}, 1);  // nothing is left
+  }
+  EXPECT_EQ(record.lent, 1);
+}
+
 TEST(Lending, all_learn_of_the_first_failure) {
   const Schedule schedule =
       make_schedule("1f1b", {.ranks = 4, .microbatches = 6});
