@@ -75,6 +75,28 @@ bool Order::crosses(StageId stage) const {
   return inner && owner(stage) != owner(StageId{stage.value + 1});
 }
 
+std::optional<Action> Order::received_for(const Action& action) const {
+  const auto [op, microbatch, stage] = action;
+  if (op == Op::forward && crosses(StageId{stage.value - 1})) {
+    return Action{Op::receive_forward, microbatch, stage};
+  }
+  if (op == Op::backward && crosses(stage)) {
+    return Action{Op::receive_backward, microbatch, stage};
+  }
+  return std::nullopt;
+}
+
+std::optional<Action> Order::sent_after(const Action& action) const {
+  const auto [op, microbatch, stage] = action;
+  if (op == Op::forward && crosses(stage)) {
+    return Action{Op::send_forward, microbatch, stage};
+  }
+  if (op == Op::backward && crosses(StageId{stage.value - 1})) {
+    return Action{Op::send_backward, microbatch, stage};
+  }
+  return std::nullopt;
+}
+
 std::vector<Action> Order::needs(const Action& action) const {
   const auto [op, microbatch, stage] = action;
   const StageId previous{stage.value - 1};

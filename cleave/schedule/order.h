@@ -36,6 +36,11 @@ class Order {
   // Whether values between `stage` and the next one change ranks.
   bool crosses(StageId stage) const;
 
+  // The messages that belong to a compute action: what it receives before, and
+  // what it sends behind.
+  std::optional<Action> received_for(const Action& action) const;
+  std::optional<Action> sent_after(const Action& action) const;
+
   bool has_messages() const { return has_messages_; }
 
   // False: nothing goes back, as when a network is judged and not trained.

@@ -15,24 +15,12 @@ Schedule with_messages(const Schedule& compute) {
   for (const Row& row : compute.rows) {
     Row& out = complete.rows.emplace_back();
     for (const Action& action : row) {
-      const auto [op, microbatch, stage] = action;
-      if (op == Op::weight) {  // nobody else waits for weight gradients
-        out.push_back(action);
-        continue;
-      }
-      const bool before = order.crosses(StageId{stage.value - 1});
-      const bool behind = order.crosses(stage);
-      const bool forward = op == Op::forward;
-      if (forward ? before : behind) {
-        out.push_back({forward ? Op::receive_forward : Op::receive_backward,
-                       microbatch,
-                       stage});
+      if (const auto receive = order.received_for(action)) {
+        out.push_back(*receive);
       }
       out.push_back(action);
-      if (forward ? behind : before) {
-        out.push_back({forward ? Op::send_forward : Op::send_backward,
-                       microbatch,
-                       stage});
+      if (const auto send = order.sent_after(action)) {
+        out.push_back(*send);
       }
     }
   }

@@ -31,19 +31,11 @@ void check_times(const std::vector<Seconds>& times,
 Seconds duration(const Action& action,
                  const ScheduleCosts& costs,
                  const Order& order) {
-  const StageCost& cost = costs.stages[action.stage.value];
-  switch (action.op) {
-    case Op::forward:
-      return cost.forward;
-    case Op::backward:
-      return order.is_split(action.stage, action.microbatch)
-                 ? cost.backward
-                 : cost.backward + cost.weight;
-    case Op::weight:
-      return cost.weight;
-    default:
-      return {};
-  }
+  return is_compute(action.op)
+             ? time_of(action.op,
+                       costs.stages[action.stage.value],
+                       order.is_split(action.stage, action.microbatch))
+             : Seconds{};
 }
 
 // How long what `from` made takes to reach `to`, which needs it.
@@ -70,6 +62,13 @@ std::vector<Seconds> updates_by_rank(const Schedule& schedule,
 }
 
 }  // namespace
+
+Seconds time_of(Op op, const StageCost& cost, bool split) {
+  return op == Op::forward  ? cost.forward
+         : op == Op::weight ? cost.weight
+         : split            ? cost.backward
+                            : cost.backward + cost.weight;
+}
 
 void check_costs(const ScheduleCosts& costs, int stages) {
   std::vector<Seconds> forwards;

@@ -13,6 +13,9 @@ struct StageCost {
   Seconds weight;    // W; a B without W takes `backward` and this
 };
 
+// What a compute action of the stage takes. `split`: the microbatch has a W.
+Seconds time_of(Op op, const StageCost& cost, bool split);
+
 // Times of everything a schedule does. Stages may differ; a message takes its
 // time between the end of its send and the start of what waits for it, and
 // keeps neither rank busy.

@@ -4,7 +4,6 @@
 #include <map>
 #include <optional>
 #include <queue>
-#include <set>
 #include <utility>
 
 namespace cleave {
@@ -35,15 +34,7 @@ class LendingRun {
         ends_(steps),
         timeline_{std::vector<std::vector<Span>>(rows.size()),
                   Seconds{},
-                  std::vector<Seconds>(rows.size())} {
-    for (const SharedRow& row : rows) {
-      for (const SharedAction& shared : row.actions) {
-        if (shared.action.op == Op::weight) {
-          split_.insert({shared.action.stage, shared.action.microbatch});
-        }
-      }
-    }
-  }
+                  std::vector<Seconds>(rows.size())} {}
 
   void run() {
     for (Rank rank; rank.value < std::ssize(rows_); ++rank.value) {
@@ -91,9 +82,11 @@ class LendingRun {
   void begin(const Turn& turn) {
     const Rank who = turn.who;
     const SharedAction& shared = turns_.at(turn);
-    const Seconds time = duration(shared.action);
+    const int stage = shared.action.stage.value;
+    const Seconds time =
+        time_of(shared.action.op, costs_.stages[stage], shared.split);
     const Seconds update = shared.completes && !costs_.updates.empty()
-                               ? costs_.updates[shared.action.stage.value]
+                               ? costs_.updates[stage]
                                : Seconds{};
     timeline_.rows[who.value].push_back({shared.action, now_, now_ + time});
     timeline_.busy[who.value] += time + update;
@@ -140,23 +133,9 @@ class LendingRun {
     return found != arrivals_.end() && found->second <= now_;
   }
 
-  Seconds duration(const Action& action) const {
-    const StageCost& cost = costs_.stages[action.stage.value];
-    if (action.op == Op::forward) {
-      return cost.forward;
-    }
-    if (action.op == Op::weight) {
-      return cost.weight;
-    }
-    return split_.contains({action.stage, action.microbatch})
-               ? cost.backward
-               : cost.backward + cost.weight;
-  }
-
   const std::vector<SharedRow>& rows_;
   const ScheduleCosts& costs_;
   Turns turns_;
-  std::set<std::pair<StageId, Microbatch>> split_;
   std::vector<std::int64_t> open_;  // the step that each rank's row is of
   std::vector<bool> idle_;
   std::vector<Seconds> ends_;

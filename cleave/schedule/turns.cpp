@@ -13,7 +13,7 @@ namespace {
 // compute with.
 class RowNeeds {
  public:
-  RowNeeds(const Row& row, const Order& order) : order_(order) {
+  RowNeeds(const Row& row, const Order& order) {
     for (int place = 0; place < std::ssize(row); ++place) {
       const auto [op, microbatch, stage] = row[place];
       if (op == Op::backward || op == Op::weight) {
@@ -49,34 +49,11 @@ class RowNeeds {
   }
 
  private:
-  const Order& order_;
   std::map<StageId, int> last_gradient_;
   std::map<StageId, int> split_;  // backwards with a W
   std::map<StageId, int> whole_;  // those without
   std::map<std::pair<StageId, Op>, int> last_;
 };
-
-std::optional<Action> received_by(const Action& action, const Order& order) {
-  const auto [op, microbatch, stage] = action;
-  if (op == Op::forward && order.crosses({stage.value - 1})) {
-    return Action{Op::receive_forward, microbatch, stage};
-  }
-  if (op == Op::backward && order.crosses(stage)) {
-    return Action{Op::receive_backward, microbatch, stage};
-  }
-  return std::nullopt;
-}
-
-std::optional<Action> sent_by(const Action& action, const Order& order) {
-  const auto [op, microbatch, stage] = action;
-  if (op == Op::forward && order.crosses(stage)) {
-    return Action{Op::send_forward, microbatch, stage};
-  }
-  if (op == Op::backward && order.crosses({stage.value - 1})) {
-    return Action{Op::send_backward, microbatch, stage};
-  }
-  return std::nullopt;
-}
 
 }  // namespace
 
@@ -103,9 +80,10 @@ std::vector<SharedRow> shared_rows(const Schedule& schedule,
       }
       out.actions.push_back({action,
                              std::move(needs),
-                             received_by(action, order),
-                             sent_by(action, order),
+                             order.received_for(action),
+                             order.sent_after(action),
                              uses[rank.value][place],
+                             order.is_split(action.stage, action.microbatch),
                              row_needs.completes(action, place)});
     }
   }

@@ -23,6 +23,7 @@ struct SharedAction {
                                   // message
   std::optional<Action> send;     // what it found, where that goes by message
   MemoryUse memory;
+  bool split = false;      // the microbatch has a W in this stage
   bool completes = false;  // the last to add to its stage's gradients
 };
 

@@ -91,37 +91,34 @@ void Executor::help(std::int64_t step) {
 }
 
 void Executor::begin(const SharedRow& row) {
-  training_ = false;
-  weights_later_.clear();
   losses_.clear();
-  for (const SharedAction& shared : row.actions) {
-    const Action& action = shared.action;
-    training_ = training_ || action.op == Op::backward;
-    if (action.op == Op::weight) {
-      weights_later_.insert({action.stage, action.microbatch});
-    }
-  }
+  training_ = std::ranges::any_of(
+      row.actions, [](const auto& a) { return a.action.op == Op::backward; });
   for (const StagePart& part : parts_) {
-    const bool split = std::ranges::any_of(
-        weights_later_, [&](const Key& key) { return key.first == part.id; });
     part.stage->network().train(training_);
-    part.stage->begin(split);
+    part.stage->begin(
+        std::ranges::any_of(row.actions, [&](const SharedAction& shared) {
+          return shared.split && shared.action.stage == part.id;
+        }));
   }
 }
 
 // Those who wait for the messages come before the stage's own update.
-void Executor::act(const SharedAction& action, Rank by) {
+void Executor::act(const SharedAction& shared, Rank by) {
   const MemoryScope memory(memory_);
   const torch::AutoGradMode gradients(training_);
-  if (action.receive) {
-    act_traced(*action.receive, {}, by);
+  const auto& [action, needs, receive, send, uses, split, completes] = shared;
+  if (receive) {
+    trace(*receive, by, [&] { pass_message(*receive); });
   }
-  act_traced(action.action, found_in(action), by);
-  if (action.send) {
-    act_traced(*action.send, {}, by);
+  trace(action, by, [&] { compute(shared); });
+  if (send) {
+    trace(*send, by, [&] { pass_message(*send); });
   }
-  if (listener_->microbatch_done && completes_gradients(action.action)) {
-    listener_->microbatch_done(action.action.stage, action.completes);
+  const bool adds =
+      action.op == Op::weight || (action.op == Op::backward && !split);
+  if (adds && listener_->microbatch_done) {
+    listener_->microbatch_done(action.stage, completes);
   }
 }
 
@@ -149,23 +146,14 @@ GradientFound Executor::found_in(const SharedAction& action) const {
   };
 }
 
-bool Executor::completes_gradients(const Action& action) const {
-  return action.op == Op::weight ||
-         (action.op == Op::backward &&
-          !weights_later_.contains({action.stage, action.microbatch}));
-}
-
-void Executor::act_traced(const Action& action,
-                          const GradientFound& found,
-                          Rank by) {
+// Does the work of an action, tells of it, and of what goes wrong with it.
+void Executor::trace(const Action& action,
+                     Rank by,
+                     const std::function<void()>& work) {
   transport_.note({deed_of(action.op), action.stage, action.microbatch});
   const Seconds start = steady_now();
   try {
-    if (is_compute(action.op)) {
-      compute(action, found);
-    } else {
-      pass_message(action);
-    }
+    work();
   } catch (const std::exception& error) {
     fail_in(action, error);
   }
@@ -223,16 +211,16 @@ Values Executor::receive(const Action& action) {
   return values;
 }
 
-void Executor::compute(const Action& action, const GradientFound& found) {
-  const Key key{action.stage, action.microbatch};
+void Executor::compute(const SharedAction& shared) {
+  const Action& action = shared.action;
   if (action.op == Op::forward) {
-    forward(key);
+    forward({action.stage, action.microbatch});
   } else if (action.op == Op::weight) {
-    part(action.stage).stage->weights(action.microbatch, found);
+    part(action.stage).stage->weights(action.microbatch, found_in(shared));
   } else {
     // A shared parameter's gradient was sent long before the gradients that
     // the stage has already received, so waiting for it costs no time.
-    backward(key, found);
+    backward(shared);
   }
 }
 
@@ -276,8 +264,10 @@ void Executor::judge(Microbatch microbatch, const Values& outputs) {
   result_.correct += correct;
 }
 
-void Executor::backward(const Key& key, const GradientFound& found) {
+void Executor::backward(const SharedAction& shared) {
+  const Key key{shared.action.stage, shared.action.microbatch};
   const auto [stage, microbatch] = key;
+  const GradientFound found = found_in(shared);
   StagePart& own = part(stage);
   for (const TieLink& tie : own.ties) {
     if (tie.later) {
@@ -305,7 +295,7 @@ void Executor::backward(const Key& key, const GradientFound& found) {
       parameter.mutable_grad() = at::Tensor();
     }
   }
-  if (!weights_later_.contains(key)) {
+  if (!shared.split) {
     own.stage->weights(microbatch, found);
   }
 }

@@ -5,7 +5,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -111,15 +110,14 @@ class Executor : private RowWorker {
 
   void begin(const SharedRow& row);
   GradientFound found_in(const SharedAction& action) const;
-  bool completes_gradients(const Action& action) const;
-  void act_traced(const Action& action, const GradientFound& found, Rank by);
+  void trace(const Action& action, Rank by, const std::function<void()>& work);
   void pass_message(const Action& action);
   std::pair<Rank, Tag> source_of(const Action& receive) const;
   Values receive(const Action& action);
-  void compute(const Action& action, const GradientFound& found);
+  void compute(const SharedAction& action);
   void forward(const Key& key);
   void judge(Microbatch microbatch, const Values& outputs);
-  void backward(const Key& key, const GradientFound& found);
+  void backward(const SharedAction& action);
   void hand_on(const Key& key, Values outputs);
   void hand_back(const Key& key, Values gradients);
   void hold(Held& where, const Key& key, Values values);
@@ -143,7 +141,6 @@ class Executor : private RowWorker {
   const GradientListener* listener_ = nullptr;
   std::shared_ptr<DeviceMemory> memory_;  // the rank's, also where others help
   bool training_ = false;                 // it has backwards
-  std::set<Key> weights_later_;           // it has a W for them
 
   std::mutex mutex_;  // guards all below
   PassResult result_;
