@@ -107,18 +107,17 @@ void Executor::begin(const SharedRow& row) {
 void Executor::act(const SharedAction& shared, Rank by) {
   const MemoryScope memory(memory_);
   const torch::AutoGradMode gradients(training_);
-  const auto& [action, needs, receive, send, uses, split, completes] = shared;
-  if (receive) {
-    trace(*receive, by, [&] { pass_message(*receive); });
+  if (shared.receive) {
+    trace(*shared.receive, by, [&] { pass_message(*shared.receive); });
   }
-  trace(action, by, [&] { compute(shared); });
-  if (send) {
-    trace(*send, by, [&] { pass_message(*send); });
+  trace(shared.action, by, [&] { compute(shared); });
+  if (shared.send) {
+    trace(*shared.send, by, [&] { pass_message(*shared.send); });
   }
-  const bool adds =
-      action.op == Op::weight || (action.op == Op::backward && !split);
+  const auto [op, microbatch, stage] = shared.action;
+  const bool adds = op == Op::weight || (op == Op::backward && !shared.split);
   if (adds && listener_->microbatch_done) {
-    listener_->microbatch_done(action.stage, completes);
+    listener_->microbatch_done(stage, shared.completes);
   }
 }
 

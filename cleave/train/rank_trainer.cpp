@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
 
 #include "cleave/comm/collectives.h"
 #include "cleave/comm/group.h"
@@ -171,17 +170,13 @@ std::vector<StagePart> RankTrainer::parts() {
 StepResult RankTrainer::train(const Pass& pass) {
   const double learning_rate = options_.learning_rate.at(pass.step);
   const bool clips = options_.clip > 0;
-  std::mutex mutex;  // guards updating: who lends may do several at a time
-  Seconds updating;
   GradientListener listener;
   listener.microbatch_done = [&](StageId done, bool all) {
     own(done).update->add();
     if (all) {
       own(done).update->begin();
       if (!clips && !is_mirrored()) {
-        const Seconds time = update(own(done), learning_rate);
-        const std::lock_guard lock(mutex);
-        updating += time;
+        update(own(done), learning_rate);
       }
     }
   };
@@ -200,12 +195,12 @@ StepResult RankTrainer::train(const Pass& pass) {
   if (clips) {
     clip_gradients(result);
   }
-  if (clips || is_mirrored()) {
-    for (OwnStage& own : stages_) {
-      updating += update(own, learning_rate);
+  for (OwnStage& own : stages_) {
+    if (clips || is_mirrored()) {
+      update(own, learning_rate);
     }
+    result.busy += own.updating;
   }
-  result.busy += updating;
   share_tied_values();
   result.peak_memory = MemoryScope::current()->peak();
   return result;
@@ -258,15 +253,12 @@ void RankTrainer::share_buffers() {
   }
 }
 
-Seconds RankTrainer::update(OwnStage& own, double learning_rate) {
+void RankTrainer::update(OwnStage& own, double learning_rate) {
   transport_->note({"update", own.id, {}});
-  Seconds busy;
-  {
-    const BusyTimer timer(busy);
-    own.update->step(learning_rate);
-    own.stage.network().renew_copies();
-  }
-  return busy;
+  own.updating = {};
+  const BusyTimer timer(own.updating);
+  own.update->step(learning_rate);
+  own.stage.network().renew_copies();
 }
 
 // Whether other stages own parameters that this rank uses too.
