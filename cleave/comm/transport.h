@@ -55,7 +55,7 @@ struct Doing {
 std::string to_text(const Doing& doing);
 
 // One rank's end of the messages between ranks. Used by that rank's thread
-// only.
+// only; that of ranks which are threads of one process by any of them.
 class Transport {
  public:
   virtual ~Transport() = default;

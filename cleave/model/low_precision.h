@@ -10,7 +10,7 @@
 // Computing in bf16 with parameters in fp32.
 namespace cleave {
 
-// bf16 copies of parameters. Used by one thread.
+// bf16 copies of parameters. Used by one thread at a time.
 class LowCopies {
  public:
   // Made anew when the parameter was changed in place since the last call.

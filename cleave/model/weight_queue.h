@@ -33,7 +33,7 @@ class AtOnce {
 };
 
 // The weight gradients that the B of one microbatch left open. Used by one
-// thread.
+// thread at a time.
 class WeightQueue {
  public:
   // Computes one gradient per parameter of an operation.

@@ -57,8 +57,8 @@ class Turns {
 
   explicit Turns(int ranks) : rows_(ranks), busy_(ranks), most_(ranks) {}
 
-  // A rank starts its row of a step, which must outlive that. REQUIRES: its
-  // last one has ended.
+  // A rank starts its row of a step, which must stay until it opens the next.
+  // REQUIRES: its last one has ended.
   void open(Rank rank, std::int64_t step, const SharedRow& row);
 
   // Begins what this rank should do: the next action of its own row, or else,

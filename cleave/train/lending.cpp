@@ -78,21 +78,22 @@ void Lending::work(const Turn& turn, std::unique_lock<std::mutex>& lock) {
   lock.lock();
   --running_;
   turns_.end(turn);
-  tell_of_change();
   if (problem) {
     note_failure(problem);
     std::rethrow_exception(problem);
   }
+  tell_of_change();
 }
 
-// REQUIRES: nothing can begin.
+// REQUIRES: nothing can begin. Where nothing runs either, the rank's row can
+// only be waiting for a message.
 void Lending::wait(Rank rank, std::unique_lock<std::mutex>& lock) {
-  changed_.wait_for(lock, kAskAgain);
   const std::chrono::duration<double> quiet = Clock::now() - last_change_;
   if (running_ == 0 && quiet.count() > patience_.value &&
       !turns_.has_ended(rank)) {
     workers_[rank.value]->fail_late(turns_.next(rank), patience_);
   }
+  changed_.wait_for(lock, kAskAgain);
 }
 
 void Lending::note_failure(const std::exception_ptr& failure) {

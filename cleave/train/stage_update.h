@@ -13,7 +13,7 @@ namespace cleave {
 // How a stage gets from its gradients to its new weights, together with the
 // same stage of other replicas. Once per step, in this order: add() for every
 // microbatch, ready() for some parameters, begin(), finish(), norms() and
-// scale() where gradients are clipped, step(). Used by the rank's thread.
+// scale() where gradients are clipped, step(). Used by one thread at a time.
 class StageUpdate {
  public:
   virtual ~StageUpdate() = default;

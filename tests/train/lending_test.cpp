@@ -60,14 +60,43 @@ class TestWorker : public RowWorker {
   Rank own_;
 };
 
+// Holds its own rank in the first action until another does one of its row.
+class HeldWorker : public TestWorker {
+ public:
+  HeldWorker(Record& record, Rank own, std::atomic<bool>& lent)
+      : TestWorker(record, own), own_(own), lent_(lent) {}
+
+  void act(const SharedAction& action, Rank by) override {
+    TestWorker::act(action, by);
+    if (by != own_) {
+      lent_ = true;
+      lent_.notify_all();
+    } else if (action.action == Action{Op::forward, {0}, {0}}) {
+      lent_.wait(false);
+    }
+  }
+
+ private:
+  Rank own_;
+  std::atomic<bool>& lent_;
+};
+
+std::vector<SharedRow> rows_of(const Schedule& schedule) {
+  return shared_rows(schedule,
+                     std::vector<StageBytes>(schedule.stages),
+                     std::vector<Bytes>(schedule.rows.size()));
+}
+
+// Of two ranks with a stage each.
+std::vector<SharedRow> two_rows() {
+  return rows_of(make_schedule("gpipe", {.ranks = 2, .microbatches = 1}));
+}
+
 // Runs every row with a thread of its own; the problems they ended with.
 std::vector<std::string> run_all(const Schedule& schedule,
                                  Record& record,
                                  Lending& lending) {
-  const std::vector<SharedRow> rows =
-      shared_rows(schedule,
-                  std::vector<StageBytes>(schedule.stages),
-                  std::vector<Bytes>(schedule.rows.size()));
+  const std::vector<SharedRow> rows = rows_of(schedule);
   std::vector<std::string> problems(rows.size());
   std::vector<std::jthread> threads;
   for (Rank rank; rank.value < std::ssize(rows); ++rank.value) {
@@ -113,39 +142,20 @@ TEST(Lending, does_everything_once) {
 // Rank 1 waits for its first message until rank 0 has done its second action,
 // which rank 0 cannot while it is held in its first: so rank 1 does it.
 TEST(Lending, a_rank_that_would_wait_does_what_another_has_no_time_for) {
-  class Held : public TestWorker {
-   public:
-    Held(Record& record, Rank own, std::atomic<bool>& lent)
-        : TestWorker(record, own), lent_(lent), own_(own) {}
-    void act(const SharedAction& action, Rank by) override {
-      TestWorker::act(action, by);
-      if (by != own_) {
-        lent_ = true;
-        lent_.notify_all();
-      } else if (action.action == Action{Op::forward, {0}, {0}}) {
-        lent_.wait(false);
-      }
-    }
-
-   private:
-    std::atomic<bool>& lent_;
-    Rank own_;
-  };
   const Schedule schedule = parse_schedule(
       "rank 0: 0F0 1F0 0F1 1F1\n"
       "rank 1: 2F0 2F1\n");
-  std::vector<SharedRow> rows =
-      shared_rows(schedule, std::vector<StageBytes>(3), std::vector<Bytes>(2));
+  std::vector<SharedRow> rows = rows_of(schedule);
   rows[0].actions[1].needs.clear();  // so that it may begin
   Record record;
   std::atomic<bool> lent = false;
   Lending lending(2, Seconds{60}, never);
   {
     const std::jthread other([&] {
-      Held worker(record, Rank{1}, lent);
+      HeldWorker worker(record, Rank{1}, lent);
       lending.run({1}, 1, rows[1], worker);
     });
-    Held worker(record, Rank{0}, lent);
+    HeldWorker worker(record, Rank{0}, lent);
     lending.run({0}, 1, rows[0], worker);
   }
   EXPECT_EQ(record.done.size(), 6u);
@@ -154,23 +164,6 @@ TEST(Lending, a_rank_that_would_wait_does_what_another_has_no_time_for) {
 
 // The second rank has ended its row, and does what the first has no time for.
 TEST(Lending, a_rank_that_has_nothing_left_can_help) {
-  class Held : public TestWorker {
-   public:
-    Held(Record& record, std::atomic<bool>& lent)
-        : TestWorker(record, Rank{0}), lent_(lent) {}
-    void act(const SharedAction& action, Rank by) override {
-      TestWorker::act(action, by);
-      if (by != Rank{0}) {
-        lent_ = true;
-        lent_.notify_all();
-      } else if (action.action.microbatch.value == 0) {
-        lent_.wait(false);
-      }
-    }
-
-   private:
-    std::atomic<bool>& lent_;
-  };
   SharedRow row;
   for (int microbatch = 0; microbatch < 2; ++microbatch) {
     row.actions.push_back({.action = {Op::forward, {microbatch}, {0}}});
@@ -185,7 +178,7 @@ TEST(Lending, a_rank_that_has_nothing_left_can_help) {
       lending.run({1}, 1, nothing, worker);
       lending.help({1}, 1);
     });
-    Held worker(record, lent);
+    HeldWorker worker(record, Rank{0}, lent);
     lending.run({0}, 1, row, worker);
     lending.help({0}, 1);  // nothing is left
   }
@@ -197,7 +190,7 @@ TEST(Lending, all_learn_of_the_first_failure) {
       make_schedule("1f1b", {.ranks = 4, .microbatches = 6});
   for (int time = 0; time < 20; ++time) {
     Record record;
-    record.fails = Action{Op::forward, {5}, {3}};  // all still have to do
+    record.fails = Action{Op::forward, {5}, {3}};  // nobody ends before it
     Lending lending(4, Seconds{60}, never);
     EXPECT_EQ(run_all(schedule, record, lending),
               std::vector<std::string>(4, "a test failed it"));
@@ -205,11 +198,7 @@ TEST(Lending, all_learn_of_the_first_failure) {
 }
 
 TEST(Lending, a_message_that_never_comes_is_told) {
-  const Schedule schedule = parse_schedule(
-      "rank 0: F0 B0\n"
-      "rank 1: F0 B0\n");
-  const std::vector<SharedRow> rows =
-      shared_rows(schedule, std::vector<StageBytes>(2), std::vector<Bytes>(2));
+  const std::vector<SharedRow> rows = two_rows();
   Record record;
   Lending lending(2, Seconds{0.01}, never);
   TestWorker worker(record, Rank{1});
@@ -222,11 +211,7 @@ TEST(Lending, a_message_that_never_comes_is_told) {
 }
 
 TEST(Lending, ends_where_a_rank_fails_elsewhere) {
-  const Schedule schedule = parse_schedule(
-      "rank 0: F0 B0\n"
-      "rank 1: F0 B0\n");
-  const std::vector<SharedRow> rows =
-      shared_rows(schedule, std::vector<StageBytes>(2), std::vector<Bytes>(2));
+  const std::vector<SharedRow> rows = two_rows();
   Record record;
   std::atomic<int> asked = 0;
   Lending lending(2, Seconds{60}, [&] { return ++asked > 2; });
