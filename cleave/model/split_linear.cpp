@@ -10,6 +10,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "cleave/model/graph_node.h"
 #include "cleave/model/intercept.h"
 #include "cleave/model/low_precision.h"
 #include "cleave/model/numbers.h"
@@ -23,20 +24,6 @@ using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
 constexpr std::int64_t kSmall = 1 << 16;  // numbers
-
-// How libtorch holds its nodes depends on its version.
-using NodePointer =
-    std::remove_cvref_t<decltype(std::declval<at::Tensor>().grad_fn())>;
-
-template <class Node>
-auto make_node() {
-  if constexpr (std::is_constructible_v<NodePointer, std::shared_ptr<Node>>) {
-    return std::shared_ptr<Node>(new Node(),
-                                 [](auto* node) { deleteNode(node); });
-  } else {
-    return c10::make_intrusive<Node>();
-  }
-}
 
 at::Tensor as_rows(const at::Tensor& values) {
   return values.dim() == 2 ? values : values.reshape({-1, values.size(-1)});

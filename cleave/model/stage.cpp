@@ -9,19 +9,36 @@
 namespace cleave {
 namespace {
 
-// Puts an operation between a value that crossed a cut and the layers that
-// read it. A layer may then change the value in place, as it may in the
-// unsplit network; on the bare leaf libtorch forbids that.
-struct Entry : torch::autograd::Function<Entry> {
-  static at::Tensor forward(torch::autograd::AutogradContext* /*context*/,
-                            const at::Tensor& leaf) {
-    return leaf.detach();
+// A part of something larger becomes a tensor of its own, so that what else is
+// in there can be freed.
+at::Tensor in_own_memory(const at::Tensor& gradient) {
+  const bool is_part = gradient.defined() && gradient.has_storage() &&
+                       gradient.storage().nbytes() > gradient.nbytes();
+  return is_part ? gradient.clone() : gradient;
+}
+
+// Where autograd's graph ends: at a value that crossed into the stage. Unlike a
+// leaf it does not hold the value, and layers may change that in place, as they
+// may in the unsplit network.
+struct Entry : torch::autograd::Node {
+  torch::autograd::variable_list apply(
+      torch::autograd::variable_list&& gradients) override {
+    gradient = in_own_memory(gradients.at(0));
+    return {};
   }
-  static torch::autograd::variable_list backward(
-      torch::autograd::AutogradContext* /*context*/,
-      torch::autograd::variable_list gradients) {
-    return gradients;
+
+  at::Tensor gradient;
+};
+
+// Where it begins: gives the gradients of what left the stage, and lets go of
+// them. The engine itself would hold them until all is done.
+struct Exit : torch::autograd::Node {
+  torch::autograd::variable_list apply(
+      torch::autograd::variable_list&& /*gradients*/) override {
+    return std::move(gradients);
   }
+
+  torch::autograd::variable_list gradients;
 };
 
 torch::autograd::Edge edge_of(const at::Tensor& tensor) {
@@ -83,18 +100,20 @@ void Stage::keep_accumulator(const at::Tensor& parameter) {
 }
 
 Values Stage::forward(Microbatch microbatch,
-                      const Values& inputs,
+                      Values inputs,
                       const Moment& moment,
                       const std::optional<Goal>& goal) {
   InFlight kept;
-  Values entering;
-  for (const at::Tensor& input : inputs) {
-    at::Tensor leaf = input.detach();
-    leaf.set_requires_grad(input.requires_grad());
-    kept.entered.push_back(leaf);
-    entering.push_back(leaf.requires_grad() ? Entry::apply(leaf) : leaf);
+  for (at::Tensor& input : inputs) {
+    kept.entered.push_back(input.requires_grad()
+                               ? NodePointer(make_node<Entry>())
+                               : NodePointer());
+    input = input.detach();
+    if (kept.entered.back()) {
+      torch::autograd::create_gradient_edge(input, kept.entered.back());
+    }
   }
-  Values leaving = network_->forward(std::move(entering), moment);
+  Values leaving = network_->forward(std::move(inputs), moment);
   if (goal) {
     const at::Tensor sum =
         goal->loss->sum(std::move(leaving.at(0)), goal->targets);
@@ -130,7 +149,7 @@ double Stage::loss(Microbatch microbatch) const {
 
 // The seeds reach their places before any operation runs, so the gradients that
 // later stages found are added first, as in the unsplit network.
-Stage::Roots Stage::roots_of(const InFlight& kept, const Values& gradients) {
+Stage::Roots Stage::roots_of(const InFlight& kept, Values gradients) {
   Roots roots;
   for (TiedGradient& tied : tied_gradients_) {
     roots.edges.push_back(tied.parameter);
@@ -138,36 +157,36 @@ Stage::Roots Stage::roots_of(const InFlight& kept, const Values& gradients) {
   }
   tied_gradients_.clear();
   for (size_t i = 0; i < kept.leaving.size(); ++i) {
-    const at::Tensor& seed = kept.seed.defined() ? kept.seed : gradients[i];
+    at::Tensor seed = kept.seed.defined() ? kept.seed : std::move(gradients[i]);
     if (kept.leaving[i].is_valid() && seed.defined()) {
       roots.edges.push_back(kept.leaving[i]);
-      roots.seeds.push_back(seed);
+      roots.seeds.push_back(std::move(seed));
     }
   }
   return roots;
 }
 
 Values Stage::backward(Microbatch microbatch,
-                       const Values& gradients,
+                       Values gradients,
                        const GradientFound& found) {
   const InFlight kept = take(in_flight_, microbatch).value();
-  const Roots roots = roots_of(kept, gradients);
+  Roots roots = roots_of(kept, std::move(gradients));
   if (roots.edges.empty()) {
     return Values(kept.entered.size());
   }
   if (split_) {
     OpenWeights open;
-    Values entered = backward_split(kept, roots, open);
+    Values entered = backward_split(kept, std::move(roots), open);
     const std::lock_guard lock(mutex_);
     open_[microbatch] = std::move(open);
     return entered;
   }
-  return found ? backward_telling(kept, roots, found)
-               : backward_whole(kept, roots);
+  return found ? backward_telling(kept, std::move(roots), found)
+               : backward_whole(kept, std::move(roots));
 }
 
 Values Stage::backward_telling(const InFlight& kept,
-                               const Roots& roots,
+                               Roots roots,
                                const GradientFound& found) {
   if (!listener_) {
     listener_ = std::make_shared<const GradientFound*>();
@@ -177,34 +196,40 @@ Values Stage::backward_telling(const InFlight& kept,
     }
   }
   const Hearing hearing(*listener_, found);
-  return backward_whole(kept, roots);
+  return backward_whole(kept, std::move(roots));
 }
 
-Values Stage::backward_whole(const InFlight& kept, const Roots& roots) {
-  // Edges, not tensors: what left the stage need not stay in memory.
+Values Stage::backward_whole(const InFlight& kept, Roots roots) {
+  const auto exit = make_node<Exit>();
+  const at::Tensor start = at::empty({0});
+  exit->add_input_metadata(start);
+  exit->set_next_edges(std::move(roots.edges));
+  exit->gradients = std::move(roots.seeds);
   torch::autograd::Engine::get_default_engine().execute(
-      roots.edges, roots.seeds, false, false, true);
+      {{exit, 0}}, {start}, false, false, true);
   Values entered;
-  for (const at::Tensor& leaf : kept.entered) {
-    entered.push_back(leaf.grad());
+  for (const NodePointer& node : kept.entered) {
+    auto* entry = static_cast<Entry*>(node.get());
+    entered.push_back(entry != nullptr ? std::move(entry->gradient)
+                                       : at::Tensor());
   }
   return entered;
 }
 
 Values Stage::backward_split(const InFlight& kept,
-                             const Roots& roots,
+                             Roots roots,
                              OpenWeights& open) {
   const SplittingBackward splitting(open.queue, at_once_);
   if (walked_.empty()) {
-    Values entered = backward_whole(kept, roots);
+    Values entered = backward_whole(kept, std::move(roots));
     learn_who_can_wait(open.queue);
     return entered;
   }
-  EdgeSplit::Graph graph{.roots = roots.edges, .later = walked_};
+  EdgeSplit::Graph graph{.roots = std::move(roots.edges), .later = walked_};
   std::vector<size_t> places;  // of the inputs among what entered
   for (size_t i = 0; i < kept.entered.size(); ++i) {
-    if (kept.entered[i].requires_grad()) {
-      graph.inputs.push_back(edge_of(kept.entered[i]));
+    if (kept.entered[i]) {
+      graph.inputs.emplace_back(kept.entered[i], 0);
       places.push_back(i);
     }
   }
@@ -223,7 +248,7 @@ Values Stage::backward_split(const InFlight& kept,
       open.others->backward_inputs(roots.seeds);
   Values entered(kept.entered.size());
   for (size_t i = 0; i < places.size(); ++i) {
-    entered[places[i]] = found[i];
+    entered[places[i]] = in_own_memory(found[i]);
   }
   return entered;
 }

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <torch/csrc/autograd/edge.h>
-
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,6 +8,7 @@
 
 #include "cleave/ids.h"
 #include "cleave/model/edge_split.h"
+#include "cleave/model/graph_node.h"
 #include "cleave/model/loss.h"
 #include "cleave/model/network.h"
 #include "cleave/model/weight_queue.h"
@@ -42,12 +41,13 @@ class Stage {
   // backwards will be split into B and W.
   void begin(bool split);
 
-  // F: the values that cross into the stage to those that leave it. The
-  // returned tensors share memory with this stage's and carry no history;
+  // F: the values that cross into the stage to those that leave it. Lets go of
+  // what no backward needs as soon as no further layer reads it. The returned
+  // tensors share memory with this stage's and carry no history;
   // requires_grad() tells whether their gradient is wanted. With a goal, the
   // loss of the result (not weighted) is kept for loss().
   Values forward(Microbatch microbatch,
-                 const Values& inputs,
+                 Values inputs,
                  const Moment& moment,
                  const std::optional<Goal>& goal);
 
@@ -57,7 +57,7 @@ class Stage {
   // that is not split, calls `found` with every parameter that has its
   // gradient, as soon as it has it.
   Values backward(Microbatch microbatch,
-                  const Values& gradients,
+                  Values gradients,
                   const GradientFound& found = {});
 
   // W: the weight gradients that backward left open, if any: in a step that is
@@ -80,8 +80,8 @@ class Stage {
  private:
   // Between the forward and the backward of a microbatch.
   struct InFlight {
-    Values entered;                              // leaves
-    std::vector<torch::autograd::Edge> leaving;  // per value, may be null
+    std::vector<NodePointer> entered;            // per value, may be null
+    std::vector<torch::autograd::Edge> leaving;  // the same
     at::Tensor seed;                             // with a goal
   };
 
@@ -110,21 +110,19 @@ class Stage {
   std::optional<Kept> take(std::map<Microbatch, Kept>& from,
                            Microbatch microbatch);
 
-  Roots roots_of(const InFlight& kept, const Values& gradients);
+  Roots roots_of(const InFlight& kept, Values gradients);
   Values backward_telling(const InFlight& kept,
-                          const Roots& roots,
+                          Roots roots,
                           const GradientFound& found);
-  Values backward_whole(const InFlight& kept, const Roots& roots);
-  Values backward_split(const InFlight& kept,
-                        const Roots& roots,
-                        OpenWeights& open);
+  static Values backward_whole(const InFlight& kept, Roots roots);
+  Values backward_split(const InFlight& kept, Roots roots, OpenWeights& open);
   void learn_who_can_wait(WeightQueue& queue);
   void tell_of_others(const WeightQueue& queue, const GradientFound& found);
 
   std::shared_ptr<Network> network_;
   // The parameters' places in autograd's graphs, which libtorch would otherwise
   // make anew for every forward, and drop in backwards on other threads.
-  std::vector<decltype(torch::autograd::Edge::function)> accumulators_;
+  std::vector<NodePointer> accumulators_;
   bool split_ = false;
   bool knows_who_can_wait_ = false;
   AtOnce at_once_;

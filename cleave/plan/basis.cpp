@@ -39,9 +39,9 @@ Profile rescaled(const Profile& profile, std::int64_t batch, int microbatches) {
     layer.backward = mean / profiled * layer.backward;
     layer.weight = mean / profiled * layer.weight;
     for (const auto bytes : {&LayerCost::activations,
-                             &LayerCost::let_go,
                              &LayerCost::kept_for_weights,
-                             &LayerCost::crossing}) {
+                             &LayerCost::crossing,
+                             &LayerCost::loose}) {
       layer.*bytes = grown(layer.*bytes);
     }
     for (const auto bytes :
@@ -95,10 +95,28 @@ void add_overhead(const StageOverhead& overhead,
       (stage.update > Seconds{} ? overhead.update : Seconds{}) / speed;
 }
 
-// To and from a neighbour a message may wait to be taken.
-void add_message(Bytes crossing, StagePlan& stage) {
-  stage.fixed += crossing;
-  stage.working += crossing;
+// Values belong to the last stage they went to, also while an earlier one keeps
+// them, and messages to who sent them until they are taken: of each kind, one
+// may wait.
+void add_messages(const PlanBasis& basis,
+                  int first,
+                  int end,
+                  StagePlan& stage) {
+  const std::vector<LayerCost>& layers = basis.profile.layers;
+  if (first > 0) {
+    const LayerCost& before = layers[first - 1];
+    stage.activations += before.crossing;
+    stage.fixed += before.crossing;  // gradients; until these are taken and
+                                     // used, what is kept there stays too
+    stage.fixed += std::max(Bytes{}, before.crossing - before.loose);
+  }
+  if (end < std::ssize(layers)) {
+    const LayerCost& last = layers[end - 1];
+    stage.activations = stage.activations - last.loose;
+    stage.fixed += last.loose;
+    stage.message = whole_picoseconds(message_time(last, basis.request));
+  }
+  stage.activations = std::max(Bytes{}, stage.activations);
 }
 
 // From the time of steps that follow each other, and one of them alone.
@@ -173,16 +191,7 @@ StagePlan stage_of(const PlanBasis& basis,
   if (basis.request.replicas > 1 && basis.request.shard == Shard::gradients) {
     result.sums = 2 * result.parameters;  // the own ones, and what others sent
   }
-  if (first > 0) {
-    const Bytes given = layers[first - 1].crossing;
-    result.activations += given + layers[first].let_go;  // it keeps all of it
-    add_message(given, result);
-  }
-  if (end < std::ssize(layers)) {
-    add_message(layers[end - 1].crossing, result);
-    result.message =
-        whole_picoseconds(message_time(layers[end - 1], basis.request));
-  }
+  add_messages(basis, first, end, result);
   return result;
 }
 

@@ -77,12 +77,11 @@ void check_profile(const Profile& profile) {
     if (!std::ranges::all_of(kLayerTimes,
                              [&](auto time) { return is_time(layer.*time); }) ||
         std::min({layer.parameters,
-                  layer.activations + layer.let_go,
-                  layer.let_go,
                   layer.kept_for_weights,
                   layer.working,
                   layer.working_on_weights,
-                  layer.crossing}) < Bytes{0}) {
+                  layer.crossing,
+                  layer.loose}) < Bytes{0}) {
       fail("layer '" + layer.name +
                "' of the profile has a cost below zero, "
                "or one that is no number",

@@ -148,10 +148,12 @@ std::int64_t JsonFields::whole(const std::string& key,
                                std::int64_t least,
                                std::int64_t most,
                                std::optional<std::int64_t> fallback) const {
-  const std::string kind =
-      most == INT64_MAX ? "a whole number of at least " + std::to_string(least)
-                        : "a whole number from " + std::to_string(least) +
-                              " to " + std::to_string(most);
+  std::string kind = "a whole number";
+  if (most != INT64_MAX) {
+    kind += " from " + std::to_string(least) + " to " + std::to_string(most);
+  } else if (least != INT64_MIN) {
+    kind += " of at least " + std::to_string(least);
+  }
   const auto in_range = [&](const Json& json) {
     return is_whole(json) && json.get<std::int64_t>() >= least &&
            json.get<std::int64_t>() <= most;

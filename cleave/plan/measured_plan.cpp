@@ -65,16 +65,18 @@ Profile between(const Profile& small, const Profile& large, double samples) {
                             (1 - share) * (cost.*time) + share * (other.*time));
     }
     for (const auto bytes : {&LayerCost::activations,
-                             &LayerCost::let_go,
                              &LayerCost::kept_for_weights,
                              &LayerCost::working,
                              &LayerCost::working_on_weights,
-                             &LayerCost::crossing}) {
+                             &LayerCost::crossing,
+                             &LayerCost::loose}) {
       const double value =
           (1 - share) * static_cast<double>((cost.*bytes).value) +
           share * static_cast<double>((other.*bytes).value);
-      cost.*bytes =
-          Bytes{static_cast<std::int64_t>(std::max(0.0, std::ceil(value)))};
+      cost.*bytes = Bytes{static_cast<std::int64_t>(std::ceil(value))};
+      if (bytes != &LayerCost::activations) {
+        cost.*bytes = std::max(Bytes{}, cost.*bytes);
+      }
     }
   }
   return result;

@@ -19,14 +19,14 @@ struct LayerCost {
   Bytes parameters;
   Bytes copies;  // of parameters, in the precision it computes in
   // What stays in memory from forward to backward because of this layer, when
-  // it follows the layer before it on the same device; of that layer's results,
-  // those which nobody needs any more are let go of.
+  // it follows the layer before it on the same device. Below zero where it lets
+  // go of more than it makes: of results before it that nobody needs any more.
   Bytes activations;
-  Bytes let_go;
   Bytes kept_for_weights;    // what stays between backward and weights
   Bytes working;             // needed beside that while it computes, at most
   Bytes working_on_weights;  // of that, while it computes those of weights
   Bytes crossing;  // all values that cross a cut right behind this layer
+  Bytes loose;     // of those, what no layer so far keeps
 
   bool operator==(const LayerCost&) const = default;
 };

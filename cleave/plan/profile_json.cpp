@@ -16,11 +16,11 @@ Json to_json(const LayerCost& layer) {
           {"parameter_bytes", layer.parameters.value},
           {"copy_bytes", layer.copies.value},
           {"activation_bytes", layer.activations.value},
-          {"let_go_bytes", layer.let_go.value},
           {"kept_for_weights_bytes", layer.kept_for_weights.value},
           {"working_bytes", layer.working.value},
           {"working_on_weights_bytes", layer.working_on_weights.value},
-          {"crossing_bytes", layer.crossing.value}};
+          {"crossing_bytes", layer.crossing.value},
+          {"loose_bytes", layer.loose.value}};
 }
 
 LayerCost read_layer(const JsonFields& fields) {
@@ -32,13 +32,13 @@ LayerCost read_layer(const JsonFields& fields) {
       .update = fields.milliseconds("update_ms", Seconds{}),
       .parameters = fields.bytes("parameter_bytes"),
       .copies = fields.bytes("copy_bytes", Bytes{}),
-      .activations = fields.bytes("activation_bytes"),
-      .let_go = fields.bytes("let_go_bytes", Bytes{}),
+      .activations = {fields.whole("activation_bytes", INT64_MIN)},
       .kept_for_weights = fields.bytes("kept_for_weights_bytes", Bytes{}),
       .working = fields.bytes("working_bytes", Bytes{}),
       .working_on_weights = fields.bytes(
           "working_on_weights_bytes", fields.bytes("working_bytes", Bytes{})),
-      .crossing = fields.bytes("crossing_bytes")};
+      .crossing = fields.bytes("crossing_bytes"),
+      .loose = fields.bytes("loose_bytes", Bytes{})};
 }
 
 Json to_json(const StageOverhead& overhead) {
@@ -98,11 +98,11 @@ Profile parse_profile(const std::string& json, const std::string& source) {
                                                  "parameter_bytes",
                                                  "copy_bytes",
                                                  "activation_bytes",
-                                                 "let_go_bytes",
                                                  "kept_for_weights_bytes",
                                                  "working_bytes",
                                                  "working_on_weights_bytes",
-                                                 "crossing_bytes"})) {
+                                                 "crossing_bytes",
+                                                 "loose_bytes"})) {
     profile.layers.push_back(read_layer(layer));
   }
   return profile;

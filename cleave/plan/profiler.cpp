@@ -6,6 +6,7 @@
 #include <exception>
 #include <future>
 #include <map>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -29,6 +30,10 @@ Bytes bytes_of(const Values& values) {
   return total;
 }
 
+Bytes sum_of(const std::vector<Bytes>& all) {
+  return std::accumulate(all.begin(), all.end(), Bytes{});
+}
+
 // Layers that must cost the same.
 struct Kind {
   int first = 0;  // of them
@@ -49,12 +54,8 @@ Bytes let_go_of(const Footprint& found, std::vector<Bytes>& loose) {
                          ? output.loose
                          : std::exchange(loose[output.input], Bytes{}));
   }
-  Bytes let_go;
-  for (const Bytes bytes : loose) {
-    let_go += bytes;
-  }
-  loose = std::move(behind);
-  return let_go;
+  loose.swap(behind);
+  return sum_of(behind);
 }
 
 // Runs the model once, layer by layer: all sizes, and what kinds there are.
@@ -82,13 +83,14 @@ std::map<std::string, Kind> measure_sizes(
     for (const TrialOutput& output : found.outputs) {
       values.push_back(output.value);
     }
+    const bool is_last = layer + 1 == model.size();
     result.layers.push_back({
         .name = names[layer],
         .parameters = trial.parameter_bytes(),
         .copies = trial.copied_bytes(),
         .activations = found.made - let_go,
-        .let_go = let_go,
-        .crossing = layer + 1 < model.size() ? bytes_of(values) : Bytes{},
+        .crossing = is_last ? Bytes{} : bytes_of(values),
+        .loose = is_last ? Bytes{} : sum_of(loose),
     });
   }
   return kinds;

@@ -119,31 +119,32 @@ void Trial::forward(const Values& inputs,
                     const Batch& batch,
                     const Loss& loss) {
   stage_.begin(/*split=*/true);
-  gradients_ = copies_of(inputs);
+  gradients_.clear();
+  Values given = copies_of(inputs);
   memory_->reset_peak();
   const Clock::time_point start = Clock::now();
-  gradients_ = stage_.forward(
+  Values outputs = stage_.forward(
       kOnly,
-      gradients_,
+      std::move(given),
       Moment{0, 1, {layer_}},
       is_last_ ? std::optional(Goal{&loss, batch.targets}) : std::nullopt);
   timing_.forward = since(start);
-  timing_.working = memory_->peak() - memory_->live();
+  const Bytes peak = memory_->peak();
   const Bytes before = memory_->live();
-  Values seeds;
-  for (const at::Tensor& value : gradients_) {
-    seeds.push_back(value.requires_grad() ? at::ones_like(value)
-                                          : at::Tensor());
+  for (const at::Tensor& value : outputs) {
+    gradients_.push_back(value.requires_grad() ? at::ones_like(value)
+                                               : at::Tensor());
   }
   seeds_ = memory_->live() - before;
-  gradients_ = std::move(seeds);
+  outputs.clear();
+  timing_.working = peak - (memory_->live() - seeds_);
 }
 
 void Trial::backward() {
   const Bytes kept = memory_->live() - seeds_;
   memory_->reset_peak();
   const Clock::time_point start = Clock::now();
-  gradients_ = stage_.backward(kOnly, gradients_);
+  gradients_ = stage_.backward(kOnly, std::move(gradients_));
   timing_.backward = since(start);
   timing_.working = std::max(timing_.working, memory_->peak() - kept);
   gradients_.clear();

@@ -226,13 +226,12 @@ void Executor::compute(const SharedAction& shared) {
 void Executor::forward(const Key& key) {
   const auto [stage, microbatch] = key;
   const Batch& batch = pass_->microbatches.at(microbatch.value);
-  const Values inputs =
-      stage.value == 0 ? Values{batch.inputs} : take(values_, key);
+  Values inputs = stage.value == 0 ? Values{batch.inputs} : take(values_, key);
   const Moment moment{
       pass_->seed, pass_->step, {pass_->first + microbatch.value}};
   Stage& own = *part(stage).stage;
   if (!training_) {
-    Values outputs = own.network().forward(inputs, moment);
+    Values outputs = own.network().forward(std::move(inputs), moment);
     if (is_last(stage)) {
       judge(microbatch, outputs);
     } else {
@@ -242,12 +241,14 @@ void Executor::forward(const Key& key) {
   }
   if (is_last(stage)) {
     const double weight = 1.0 / static_cast<double>(pass_->count);
-    own.forward(
-        microbatch, inputs, moment, Goal{pass_->loss, batch.targets, weight});
+    own.forward(microbatch,
+                std::move(inputs),
+                moment,
+                Goal{pass_->loss, batch.targets, weight});
     const std::lock_guard lock(mutex_);
     losses_[microbatch] = own.loss(microbatch);
   } else {
-    hand_on(key, own.forward(microbatch, inputs, moment, {}));
+    hand_on(key, own.forward(microbatch, std::move(inputs), moment, {}));
   }
 }
 

@@ -198,10 +198,10 @@ TEST(MakePlan, counts_states_activations_in_flight_and_the_working_set) {
     layer.parameters = {100};
     layer.activations = {20};
     layer.crossing = {7};
+    layer.loose = {5};
     layer.working = {30};
   }
   profile.layers[1].activations = {50};
-  profile.layers[2].let_go = {3};
   const Plan plan = make_plan(profile,
                               devices(3),
                               {.batch = 8,
@@ -210,11 +210,14 @@ TEST(MakePlan, counts_states_activations_in_flight_and_the_working_set) {
                                .schedule = "1f1b",
                                .state_copies = 1,
                                .lend = false});
-  // 1f1b holds 3, 2 and 1 microbatches, with what the stage was given; messages
-  // of 7 wait on both sides; parameters are there three times.
-  EXPECT_EQ(plan.stages[0].peak, Bytes{300 + 3 * 20 + 30 + 2 * 7});
-  EXPECT_EQ(plan.stages[1].peak, Bytes{300 + 2 * (7 + 50) + 30 + 4 * 7});
-  EXPECT_EQ(plan.stages[2].peak, Bytes{300 + 1 * (7 + 3 + 20) + 30 + 2 * 7});
+  // 1f1b holds 3, 2 and 1 microbatches, with what the stage was given and
+  // without the 5 that leave it; those wait to be taken, and on the other side
+  // 7 of gradients and what was given but is kept there; parameters are there
+  // three times.
+  EXPECT_EQ(plan.stages[0].peak, Bytes{300 + 3 * (20 - 5) + 30 + 5});
+  EXPECT_EQ(plan.stages[1].peak,
+            Bytes{300 + 2 * (7 + 50 - 5) + 30 + 5 + 7 + 2});
+  EXPECT_EQ(plan.stages[2].peak, Bytes{300 + 1 * (7 + 20) + 30 + 7 + 2});
   EXPECT_EQ(plan.stages[1].parameters, Bytes{100});
 }
 
@@ -230,13 +233,13 @@ TEST(MakePlan, costs_grow_with_the_samples_of_a_microbatch) {
   EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].forward,
             Seconds{0.002});
   EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].peak,
-            Bytes{2 + 20 + 2 * 2});
+            Bytes{2 + 20 + 2 + 2});
   // Microbatches of 2 and 3 samples: the mean time, the largest memory.
   request.batch = 20;
   EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].forward,
             Seconds{0.0025});
   EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].peak,
-            Bytes{3 + 30 + 2 * 3});
+            Bytes{3 + 30 + 3 + 3});
 }
 
 TEST(MakePlan, a_budget_can_force_more_stages) {
