@@ -9,6 +9,10 @@
 namespace cleave {
 namespace {
 
+// How far the actions of a row may be begun before their time: looking further
+// gains nothing.
+constexpr int kAhead = 16;
+
 // Finds what the actions of one row must wait for in it, beside what they
 // compute with.
 class RowNeeds {
@@ -69,6 +73,7 @@ std::vector<SharedRow> shared_rows(const Schedule& schedule,
     SharedRow& out = shared.emplace_back();
     out.limit = limits.at(rank.value);
     RowNeeds row_needs(row, order);
+    Bytes kept;
     for (int place = 0; place < std::ssize(row); ++place) {
       const Action& action = row[place];
       std::vector<int> needs = row_needs.next(action, place);
@@ -83,8 +88,10 @@ std::vector<SharedRow> shared_rows(const Schedule& schedule,
                              order.received_for(action),
                              order.sent_after(action),
                              uses[rank.value][place],
+                             kept,
                              order.is_split(action.stage, action.microbatch),
                              row_needs.completes(action, place)});
+      kept += uses[rank.value][place].change;
     }
   }
   return shared;
@@ -93,6 +100,7 @@ std::vector<SharedRow> shared_rows(const Schedule& schedule,
 void Turns::open(Rank rank, std::int64_t step, const SharedRow& row) {
   rows_.at(rank.value) = {.row = &row,
                           .step = step,
+                          .begun = std::vector<bool>(row.actions.size()),
                           .ended = std::vector<bool>(row.actions.size())};
 }
 
@@ -102,42 +110,96 @@ std::pair<std::int64_t, double> Turns::progress(const OpenRow& row) {
               static_cast<double>(row.row->actions.size())};
 }
 
-bool Turns::can_begin(Rank who, Rank rank, const Arrived& arrived) const {
-  const OpenRow& open = rows_[rank.value];
-  if (open.row == nullptr || open.next == std::ssize(open.row->actions)) {
+// Before its time, an action must leave room for those it overtakes: they come
+// while what it leaves behind is kept.
+bool Turns::fits(const OpenRow& open, int place) {
+  const std::vector<SharedAction>& actions = open.row->actions;
+  const Bytes limit = open.row->limit;
+  if (open.running == 0 && place == open.next) {
+    return true;
+  }
+  if (open.kept + open.needed + actions[place].memory.needed > limit) {
     return false;
   }
-  const SharedAction& next = open.row->actions[open.next];
-  const auto has_ended = [&](int place) { return open.ended[place]; };
-  const bool fits =
-      open.running == 0 ||
-      open.kept + open.needed + next.memory.needed <= open.row->limit;
-  return fits && std::ranges::all_of(next.needs, has_ended) &&
-         (!next.receive || arrived({who, rank, open.step, open.next}));
+  Bytes early;  // what those leave behind that are further on
+  for (int i = std::max(open.furthest, place); i >= open.next; --i) {
+    const SharedAction& action = actions[i];
+    if (open.begun[i] || i == place) {
+      early += action.memory.change;
+    } else if (i < place &&
+               action.kept_before + action.memory.needed + early > limit) {
+      return false;
+    }
+  }
+  return true;
 }
 
-Turn Turns::begin_next(Rank who, Rank rank) {
-  busy_[who.value] = true;
-  OpenRow& open = rows_[rank.value];
-  open.needed += open.row->actions[open.next].memory.needed;
-  ++open.running;
-  most_[rank.value] = std::max(most_[rank.value], open.kept + open.needed);
-  return {who, rank, open.step, open.next++};
+bool Turns::can_begin(const Turn& turn, const Arrived& arrived) const {
+  const OpenRow& open = rows_[turn.row.value];
+  const SharedAction& action = open.row->actions[turn.place];
+  const auto has_ended = [&](int place) { return open.ended[place]; };
+  return !open.begun[turn.place] &&
+         std::ranges::all_of(action.needs, has_ended) &&
+         fits(open, turn.place) && (!action.receive || arrived(turn));
+}
+
+std::optional<Turn> Turns::find(Rank who,
+                                Rank row,
+                                int ahead,
+                                const Arrived& arrived) const {
+  const OpenRow& open = rows_[row.value];
+  const int end = open.row == nullptr
+                      ? 0
+                      : std::min(open.next + ahead,
+                                 static_cast<int>(open.row->actions.size()));
+  for (int place = open.next; place < end; ++place) {
+    const Turn turn{who, row, open.step, place};
+    if (can_begin(turn, arrived)) {
+      return turn;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Turn> Turns::find_to_help(Rank who,
+                                        int ahead,
+                                        const Arrived& arrived) const {
+  std::optional<Turn> best;
+  for (Rank row; row.value < std::ssize(rows_); ++row.value) {
+    const OpenRow& open = rows_[row.value];
+    if (busy_[row.value] &&
+        (!best || progress(open) < progress(rows_[best->row.value]))) {
+      const std::optional<Turn> turn = find(who, row, ahead, arrived);
+      best = turn ? turn : best;
+    }
+  }
+  return best;
 }
 
 std::optional<Turn> Turns::begin(Rank who, const Arrived& arrived) {
-  if (can_begin(who, who, arrived)) {
-    return begin_next(who, who);
+  std::optional<Turn> turn;
+  for (const int ahead : {1, kAhead}) {
+    turn = turn ? turn : find(who, who, ahead, arrived);
+    turn = turn ? turn : find_to_help(who, ahead, arrived);
   }
-  std::optional<Rank> behind;
-  for (Rank rank; rank.value < std::ssize(rows_); ++rank.value) {
-    if (busy_[rank.value] && can_begin(who, rank, arrived) &&
-        (!behind ||
-         progress(rows_[rank.value]) < progress(rows_[behind->value]))) {
-      behind = rank;
-    }
+  if (turn) {
+    note_begin(*turn);
   }
-  return behind ? std::optional(begin_next(who, *behind)) : std::nullopt;
+  return turn;
+}
+
+void Turns::note_begin(const Turn& turn) {
+  busy_[turn.who.value] = true;
+  OpenRow& open = rows_[turn.row.value];
+  open.begun[turn.place] = true;
+  open.furthest = std::max(open.furthest, turn.place);
+  while (open.next < std::ssize(open.begun) && open.begun[open.next]) {
+    ++open.next;
+  }
+  ++open.running;
+  open.needed += at(turn).memory.needed;
+  Bytes& most = most_[turn.row.value];
+  most = std::max(most, open.kept + open.needed);
 }
 
 void Turns::end(const Turn& turn) {

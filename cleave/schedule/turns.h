@@ -10,9 +10,10 @@
 #include "cleave/units.h"
 
 // Devices of one process share its memory, so one that has to wait can do the
-// next action of another's row instead: it lends a hand. A row's actions still
-// begin in the row's order, whoever does them; what adds to the same numbers
-// still does so in that order, so that sums keep their bits.
+// next action of another's row instead: it lends a hand. Where no row's next
+// action can begin, one a little further on is done before its time. What adds
+// to the same numbers still does so in the row's order, whoever does it when,
+// so that sums keep their bits.
 namespace cleave {
 
 // A compute action of a row that several may work on, with its messages.
@@ -23,6 +24,7 @@ struct SharedAction {
                                   // message
   std::optional<Action> send;     // what it found, where that goes by message
   MemoryUse memory;
+  Bytes kept_before;       // by the row, where all is done in order
   bool split = false;      // the microbatch has a W in this stage
   bool completes = false;  // the last to add to its stage's gradients
 };
@@ -30,7 +32,8 @@ struct SharedAction {
 // A rank's row, as those see it that work on it.
 struct SharedRow {
   std::vector<SharedAction> actions;
-  Bytes limit;  // no second action begins where the row would need more
+  Bytes limit;  // nothing begins beside another action, or before its time,
+                // where the row would then or later need more
 };
 
 // The rows of a schedule. Of a stage, two actions of the same kind never run at
@@ -62,8 +65,9 @@ class Turns {
   void open(Rank rank, std::int64_t step, const SharedRow& row);
 
   // Begins what this rank should do: the next action of its own row, or else,
-  // of the rows whose ranks are busy, of the one that is furthest behind. None
-  // where none can begin. REQUIRES: it has ended what it began before.
+  // of the rows whose ranks are busy, of the one that is furthest behind; where
+  // there is none, the same among the actions a little further on. None where
+  // none can begin. REQUIRES: it has ended what it began before.
   std::optional<Turn> begin(Rank who, const Arrived& arrived);
 
   void end(const Turn& turn);
@@ -90,8 +94,10 @@ class Turns {
   struct OpenRow {
     const SharedRow* row = nullptr;
     std::int64_t step = 0;
-    int next = 0;     // to begin
-    int running = 0;  // have begun and not ended
+    int next = 0;      // the first that has not begun
+    int furthest = 0;  // that has begun
+    int running = 0;   // have begun and not ended
+    std::vector<bool> begun;
     std::vector<bool> ended;
     Bytes kept;
     Bytes needed;  // by those that run
@@ -99,8 +105,18 @@ class Turns {
 
   // Smaller where a row is further behind.
   static std::pair<std::int64_t, double> progress(const OpenRow& row);
-  bool can_begin(Rank who, Rank rank, const Arrived& arrived) const;
-  Turn begin_next(Rank who, Rank rank);
+  static bool fits(const OpenRow& open, int place);
+  bool can_begin(const Turn& turn, const Arrived& arrived) const;
+
+  // What the rank could begin in the row, among its next `ahead` actions.
+  std::optional<Turn> find(Rank who,
+                           Rank row,
+                           int ahead,
+                           const Arrived& arrived) const;
+  std::optional<Turn> find_to_help(Rank who,
+                                   int ahead,
+                                   const Arrived& arrived) const;
+  void note_begin(const Turn& turn);
 
   std::vector<OpenRow> rows_;
   std::vector<bool> busy_;  // by rank
