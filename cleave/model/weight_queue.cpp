@@ -174,7 +174,10 @@ Values now_or_later(const Values& parameters, const WeightQueue::Work& work) {
   for (size_t i = 0, next = 0; i < parameters.size(); ++i) {
     if (parameters[i].defined()) {
       const at::Tensor& gradient = gradients[next++];
-      now[i] = gradient.is_sparse() ? gradient.to_dense() : gradient;
+      // Autograd adds a sparse one to what is there; the first must be dense.
+      const bool is_first = !parameters[i].grad().defined();
+      now[i] =
+          gradient.is_sparse() && is_first ? gradient.to_dense() : gradient;
     }
   }
   return now;

@@ -92,9 +92,9 @@ Footprint Trial::footprint(const Values& inputs) {
       value = Given::apply(history, value.detach());
     }
   }
-  const Bytes before = memory_->live();
+  const Bytes before = memory_->live() - copied_bytes();
   Values outputs = stage_.network().forward(given, Moment{0, 1, {layer_}});
-  Footprint found{.made = memory_->live() - before};
+  Footprint found{.made = memory_->live() - copied_bytes() - before};
   std::vector<torch::autograd::Edge> graph;
   for (const at::Tensor& output : outputs) {
     graph.push_back(torch::autograd::impl::gradient_edge(output));
