@@ -12,8 +12,9 @@ namespace cleave {
 
 Timeline plan_timeline(const Plan& plan) {
   return plan.lend
-             ? simulate_lending(training_rows(plan, plan.microbatches),
-                                costs_of(plan))
+             ? simulate_lending(
+                   training_rows(plan, schedule_of(plan, plan.microbatches)),
+                   costs_of(plan))
              : simulate(with_messages(schedule_of(plan, plan.microbatches)),
                         costs_of(plan));
 }

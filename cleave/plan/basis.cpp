@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "cleave/plan/picoseconds.h"
 #include "cleave/plan/plan_schedule.h"
@@ -96,8 +97,7 @@ void add_overhead(const StageOverhead& overhead,
 }
 
 // Values belong to the last stage they went to, also while an earlier one keeps
-// them, and messages to who sent them until they are taken: of each kind, one
-// may wait.
+// them, and messages to who sent them until they are taken.
 void add_messages(const PlanBasis& basis,
                   int first,
                   int end,
@@ -106,14 +106,13 @@ void add_messages(const PlanBasis& basis,
   if (first > 0) {
     const LayerCost& before = layers[first - 1];
     stage.activations += before.crossing;
-    stage.fixed += before.crossing;  // gradients; until these are taken and
-                                     // used, what is kept there stays too
-    stage.fixed += std::max(Bytes{}, before.crossing - before.loose);
+    stage.returning =
+        before.crossing + std::max(Bytes{}, before.crossing - before.loose);
   }
   if (end < std::ssize(layers)) {
     const LayerCost& last = layers[end - 1];
     stage.activations = stage.activations - last.loose;
-    stage.fixed += last.loose;
+    stage.leaving = last.loose;
     stage.message = whole_picoseconds(message_time(last, basis.request));
   }
   stage.activations = std::max(Bytes{}, stage.activations);
@@ -131,12 +130,13 @@ void predict_step(Plan& plan, Seconds period, const Timeline& timeline) {
       plan.step.value > 0 ? std::max(0.0, 1 - busy / (ranks * plan.step)) : 0;
 }
 
-// `peaks`: by rank, what its row needs, with the gradients when they are there.
-void predict_peaks(Plan& plan, std::vector<Bytes> peaks) {
+// `peaks`: by rank, what its row needs, with the gradients when they are there;
+// `beside`: all else.
+void predict_peaks(Plan& plan,
+                   std::vector<Bytes> peaks,
+                   const std::vector<Bytes>& beside) {
   const std::vector<Rank> ranks = placement_of(plan);
-  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
-    peaks[ranks[i].value] += plan.stages[i].fixed - plan.stages[i].gradients;
-  }
+  std::ranges::transform(peaks, beside, peaks.begin(), std::plus<>());
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
     plan.stages[i].peak = peaks[ranks[i].value];
   }
@@ -201,13 +201,17 @@ void predict(Plan& plan, const Schedule& schedule) {
   for (const StagePlan& stage : plan.stages) {
     kept.push_back(memory_of(stage));
   }
-  predict_step(plan, period(schedule, costs), simulate(schedule, costs));
-  predict_peaks(plan, peak_bytes(schedule, kept));
+  const Timeline timeline = simulate(schedule, costs);
+  predict_step(plan, period(schedule, costs), timeline);
+  predict_peaks(plan,
+                peak_bytes(schedule, kept),
+                memory_beside(plan, schedule, timeline));
 }
 
 void predict_lending(Plan& plan) {
   const ScheduleCosts costs = costs_of(plan);
-  const std::vector<SharedRow> rows = training_rows(plan, plan.microbatches);
+  const Schedule schedule = schedule_of(plan, plan.microbatches);
+  const std::vector<SharedRow> rows = training_rows(plan, schedule);
   std::vector<Bytes> limits;
   limits.reserve(rows.size());
   for (const SharedRow& row : rows) {
@@ -216,7 +220,9 @@ void predict_lending(Plan& plan) {
   predict_step(plan,
                simulate_lent_steps(rows, costs).period,
                simulate_lending(rows, costs));
-  predict_peaks(plan, std::move(limits));
+  predict_peaks(plan,
+                std::move(limits),
+                memory_beside(plan, schedule, simulate(schedule, costs)));
 }
 
 bool fits(const Plan& plan) {

@@ -54,7 +54,10 @@ struct StagePlan {
   Bytes parameters;
   // Predicted memory.
   Bytes fixed;             // all the time: parameters, their copies in another
-                           // precision, states, gradients, waiting messages
+                           // precision, states, gradients
+  Bytes leaving;           // of a microbatch, until the next stage takes it
+  Bytes returning;         // the same of gradients, and of values that stay
+                           // until the stage before has these
   Bytes activations;       // of a microbatch, from F to B, with its inputs
   Bytes kept_for_weights;  // of a microbatch, from B to W
   Bytes growth;        // while a B that leaves a W turns the one into the other

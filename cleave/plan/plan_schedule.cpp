@@ -7,6 +7,7 @@
 #include "cleave/schedule/registry.h"
 #include "cleave/schedule/simulate_lending.h"
 #include "cleave/schedule/validate.h"
+#include "cleave/schedule/waiting.h"
 
 namespace cleave {
 namespace {
@@ -24,18 +25,16 @@ Schedule found_schedule(const Plan& plan, int microbatches) {
 // What each row may need where devices lend, who need `alone` where they do
 // not: a tenth of the device's peak more, as far as its budget goes.
 std::vector<Bytes> limits_to_lend(const Plan& plan,
-                                  const std::vector<Bytes>& alone) {
+                                  const std::vector<Bytes>& alone,
+                                  const std::vector<Bytes>& beside) {
   const std::vector<Rank> placement = placement_of(plan);
-  std::vector<Bytes> always(alone.size());  // beside what rows need
   std::vector<Bytes> budgets(alone.size());
   for (std::size_t i = 0; i < placement.size(); ++i) {
-    const int rank = placement[i].value;
-    always[rank] += plan.stages[i].fixed - plan.stages[i].gradients;
-    budgets[rank] = plan.stages[i].memory;
+    budgets[placement[i].value] = plan.stages[i].memory;
   }
   std::vector<Bytes> limits = alone;
   for (std::size_t rank = 0; rank < limits.size(); ++rank) {
-    const Bytes peak = alone[rank] + always[rank];
+    const Bytes peak = alone[rank] + beside[rank];
     const Bytes room{peak.value / 10};
     const Bytes left = budgets[rank] - peak;
     limits[rank] += budgets[rank].value > 0 ? std::min(room, left) : room;
@@ -91,6 +90,28 @@ StageBytes memory_of(const StagePlan& stage) {
           .sums = stage.sums};
 }
 
+std::vector<Bytes> memory_beside(const Plan& plan,
+                                 const Schedule& schedule,
+                                 const Timeline& timeline) {
+  std::vector<StageMessages> messages;
+  std::vector<Bytes> always(schedule.rows.size());
+  std::vector<Bytes> largest(schedule.rows.size());
+  const std::vector<Rank> placement = placement_of(plan);
+  for (std::size_t i = 0; i < placement.size(); ++i) {
+    const StagePlan& stage = plan.stages[i];
+    const int rank = placement[i].value;
+    messages.push_back({stage.leaving, stage.returning});
+    always[rank] += stage.fixed - stage.gradients;
+    largest[rank] = std::max(largest[rank], stage.leaving + stage.returning);
+  }
+  const std::vector<Bytes> waiting =
+      waiting_bytes(schedule, timeline, messages);
+  for (std::size_t rank = 0; rank < always.size(); ++rank) {
+    always[rank] += std::max(waiting[rank], largest[rank]);
+  }
+  return always;
+}
+
 SearchProblem search_problem_of(const Plan& plan, int microbatches) {
   SearchProblem problem{.placement = placement_of(plan),
                         .microbatches = microbatches,
@@ -103,7 +124,8 @@ SearchProblem search_problem_of(const Plan& plan, int microbatches) {
     Bytes& limit = problem.limits[problem.placement[i].value];
     if (stage.memory.value > 0) {
       limit = limit.value == 0 ? stage.memory : limit;
-      limit = std::max(Bytes{1}, limit - stage.fixed);
+      limit = std::max(Bytes{1},
+                       limit - stage.fixed - stage.leaving - stage.returning);
     }
   }
   return problem;
@@ -129,22 +151,25 @@ Schedule schedule_of(const Plan& plan, int microbatches) {
   return make_schedule(plan.schedule, shape);
 }
 
-std::vector<SharedRow> training_rows(const Plan& plan, int microbatches) {
-  const Schedule schedule = schedule_of(plan, microbatches);
+std::vector<SharedRow> training_rows(const Plan& plan,
+                                     const Schedule& schedule) {
   check(schedule);
   std::vector<StageBytes> stages;
   for (const StagePlan& stage : plan.stages) {
     stages.push_back(memory_of(stage));
   }
   const std::vector<Bytes> alone = peak_bytes(schedule, stages);
+  if (!plan.lend) {
+    return shared_rows(schedule, stages, alone);
+  }
+  const ScheduleCosts costs = costs_of(plan);
+  const std::vector<Bytes> beside =
+      memory_beside(plan, schedule, simulate(schedule, costs));
   std::vector<SharedRow> rows =
-      shared_rows(schedule, stages, limits_to_lend(plan, alone));
-  if (plan.lend) {
-    const std::vector<Bytes> most =
-        simulate_lent_steps(rows, costs_of(plan)).most;
-    for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-      rows[rank].limit = std::max(alone[rank], most[rank]);
-    }
+      shared_rows(schedule, stages, limits_to_lend(plan, alone, beside));
+  const std::vector<Bytes> most = simulate_lent_steps(rows, costs).most;
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    rows[rank].limit = std::max(alone[rank], most[rank]);
   }
   return rows;
 }

@@ -21,6 +21,14 @@ ScheduleCosts costs_of(const Plan& plan);
 // What the plan says about a stage's memory.
 StageBytes memory_of(const StagePlan& stage);
 
+// For every rank, what it needs beside its row: parameters and all that is
+// fixed, but for gradients, which the row makes; and messages that wait: as
+// many as the timeline says, and at least those of a microbatch behind one
+// stage. REQUIRES: the schedule is the plan's, and the timeline of it.
+std::vector<Bytes> memory_beside(const Plan& plan,
+                                 const Schedule& schedule,
+                                 const Timeline& timeline);
+
 // What a schedule for the plan is searched by.
 SearchProblem search_problem_of(const Plan& plan, int microbatches);
 
@@ -32,7 +40,8 @@ Schedule schedule_of(const Plan& plan, int microbatches);
 
 // The rows of that schedule, as ranks work on them. Where they lend, with the
 // memory that this takes by the plan's times, as far as budgets allow.
-std::vector<SharedRow> training_rows(const Plan& plan, int microbatches);
+std::vector<SharedRow> training_rows(const Plan& plan,
+                                     const Schedule& schedule);
 
 // The rows of a pass that learns nothing.
 std::vector<SharedRow> judging_rows(const Plan& plan, int microbatches);

@@ -124,7 +124,7 @@ std::shared_ptr<const std::vector<SharedRow>> Trainer::rows_for(
   auto& known = rows_[{microbatches, training}];
   if (!known) {
     known = std::make_shared<const std::vector<SharedRow>>(
-        training ? training_rows(plan_, microbatches)
+        training ? training_rows(plan_, schedule_of(plan_, microbatches))
                  : judging_rows(plan_, microbatches));
   }
   return known;

@@ -48,7 +48,8 @@ struct Sizable {
   std::string name;
   Model model;
   Batch batch;
-  double most = 1.2;  // predicted, of what is measured
+  double most = 1.3;  // predicted, of what is measured: less is kept where
+                      // ranks that lend find backwards to do before their time
 };
 
 // Where a rank is held up, more messages wait for it than are planned.
