@@ -9,12 +9,14 @@
 namespace cleave {
 namespace {
 
-// A part of something larger becomes a tensor of its own, so that what else is
-// in there can be freed.
-at::Tensor in_own_memory(const at::Tensor& gradient) {
-  const bool is_part = gradient.defined() && gradient.has_storage() &&
-                       gradient.storage().nbytes() > gradient.nbytes();
-  return is_part ? gradient.clone() : gradient;
+// The gradient in memory that it shares with nobody: it goes to another device,
+// while others here may still need what it is a part of.
+at::Tensor in_own_memory(at::Tensor gradient) {
+  const bool is_shared =
+      gradient.defined() && gradient.has_storage() &&
+      (gradient.use_count() > 1 || gradient.storage().use_count() > 1 ||
+       gradient.storage().nbytes() > gradient.nbytes());
+  return is_shared ? gradient.clone() : gradient;
 }
 
 // Where autograd's graph ends: at a value that crossed into the stage. Unlike a
@@ -23,7 +25,7 @@ at::Tensor in_own_memory(const at::Tensor& gradient) {
 struct Entry : torch::autograd::Node {
   torch::autograd::variable_list apply(
       torch::autograd::variable_list&& gradients) override {
-    gradient = in_own_memory(gradients.at(0));
+    gradient = in_own_memory(std::move(gradients.at(0)));
     return {};
   }
 
@@ -244,11 +246,11 @@ Values Stage::backward_split(const InFlight& kept,
     }
   }
   open.others.emplace(std::move(graph));
-  const torch::autograd::variable_list found =
+  torch::autograd::variable_list found =
       open.others->backward_inputs(roots.seeds);
   Values entered(kept.entered.size());
   for (size_t i = 0; i < places.size(); ++i) {
-    entered[places[i]] = in_own_memory(found[i]);
+    entered[places[i]] = in_own_memory(std::move(found[i]));
   }
   return entered;
 }
