@@ -16,7 +16,10 @@ at::Tensor in_own_memory(at::Tensor gradient) {
       gradient.defined() && gradient.has_storage() &&
       (gradient.use_count() > 1 || gradient.storage().use_count() > 1 ||
        gradient.storage().nbytes() > gradient.nbytes());
-  return is_shared ? gradient.clone() : gradient;
+  if (is_shared) {
+    gradient = gradient.clone();
+  }
+  return gradient;
 }
 
 // Where autograd's graph ends: at a value that crossed into the stage. Unlike a
@@ -159,7 +162,10 @@ Stage::Roots Stage::roots_of(const InFlight& kept, Values gradients) {
   }
   tied_gradients_.clear();
   for (size_t i = 0; i < kept.leaving.size(); ++i) {
-    at::Tensor seed = kept.seed.defined() ? kept.seed : std::move(gradients[i]);
+    at::Tensor seed = kept.seed;
+    if (!seed.defined()) {
+      seed = std::move(gradients[i]);
+    }
     if (kept.leaving[i].is_valid() && seed.defined()) {
       roots.edges.push_back(kept.leaving[i]);
       roots.seeds.push_back(std::move(seed));
