@@ -130,13 +130,12 @@ void predict_step(Plan& plan, Seconds period, const Timeline& timeline) {
       plan.step.value > 0 ? std::max(0.0, 1 - busy / (ranks * plan.step)) : 0;
 }
 
-// `peaks`: by rank, what its row needs, with the gradients when they are there;
-// `beside`: all else.
-void predict_peaks(Plan& plan,
-                   std::vector<Bytes> peaks,
-                   const std::vector<Bytes>& beside) {
+// `peaks`: by rank, what its row needs with messages that wait, and with the
+// gradients when they are there.
+void predict_peaks(Plan& plan, std::vector<Bytes> peaks) {
   const std::vector<Rank> ranks = placement_of(plan);
-  std::ranges::transform(peaks, beside, peaks.begin(), std::plus<>());
+  std::ranges::transform(
+      peaks, memory_beside(plan), peaks.begin(), std::plus<>());
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
     plan.stages[i].peak = peaks[ranks[i].value];
   }
@@ -203,9 +202,12 @@ void predict(Plan& plan, const Schedule& schedule) {
   }
   const Timeline timeline = simulate(schedule, costs);
   predict_step(plan, period(schedule, costs), timeline);
-  predict_peaks(plan,
-                peak_bytes(schedule, kept),
-                memory_beside(plan, schedule, timeline));
+  std::vector<Bytes> peaks = peak_bytes(schedule, kept);
+  std::ranges::transform(peaks,
+                         messages_waiting(plan, schedule, timeline),
+                         peaks.begin(),
+                         std::plus<>());
+  predict_peaks(plan, std::move(peaks));
 }
 
 void predict_lending(Plan& plan) {
@@ -220,9 +222,7 @@ void predict_lending(Plan& plan) {
   predict_step(plan,
                simulate_lent_steps(rows, costs).period,
                simulate_lending(rows, costs));
-  predict_peaks(plan,
-                std::move(limits),
-                memory_beside(plan, schedule, simulate(schedule, costs)));
+  predict_peaks(plan, std::move(limits));
 }
 
 bool fits(const Plan& plan) {

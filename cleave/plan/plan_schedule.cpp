@@ -22,24 +22,43 @@ Schedule found_schedule(const Plan& plan, int microbatches) {
   return *found;
 }
 
-// What each row may need where devices lend, who need `alone` where they do
-// not: a tenth of the device's peak more, as far as its budget goes.
-std::vector<Bytes> limits_to_lend(const Plan& plan,
-                                  const std::vector<Bytes>& alone,
-                                  const std::vector<Bytes>& beside) {
+// A share of what a device needs that it may need more where devices lend, and
+// one that it may need more than it would by the plan's times.
+constexpr int kRoomShare = 10;
+constexpr int kSlackShare = 25;
+
+// How much more each device may need where devices lend, who need these peaks
+// where they do not: as far as its budget goes.
+std::vector<Bytes> room_to_lend(const Plan& plan,
+                                const std::vector<Bytes>& peaks) {
   const std::vector<Rank> placement = placement_of(plan);
-  std::vector<Bytes> budgets(alone.size());
+  std::vector<Bytes> budgets(peaks.size());
   for (std::size_t i = 0; i < placement.size(); ++i) {
     budgets[placement[i].value] = plan.stages[i].memory;
   }
-  std::vector<Bytes> limits = alone;
-  for (std::size_t rank = 0; rank < limits.size(); ++rank) {
-    const Bytes peak = alone[rank] + beside[rank];
-    const Bytes room{peak.value / 10};
-    const Bytes left = budgets[rank] - peak;
-    limits[rank] += budgets[rank].value > 0 ? std::min(room, left) : room;
+  std::vector<Bytes> rooms;
+  for (std::size_t rank = 0; rank < peaks.size(); ++rank) {
+    const Bytes room{peaks[rank].value / kRoomShare};
+    const Bytes left = budgets[rank] - peaks[rank];
+    rooms.push_back(budgets[rank].value > 0 ? std::min(room, left) : room);
   }
-  return limits;
+  return rooms;
+}
+
+std::vector<Bytes> sum_of(std::vector<Bytes> some,
+                          const std::vector<Bytes>& others) {
+  for (std::size_t i = 0; i < some.size(); ++i) {
+    some[i] += others[i];
+  }
+  return some;
+}
+
+std::vector<StageBytes> memory_of_stages(const Plan& plan) {
+  std::vector<StageBytes> stages;
+  for (const StagePlan& stage : plan.stages) {
+    stages.push_back(memory_of(stage));
+  }
+  return stages;
 }
 
 }  // namespace
@@ -87,29 +106,36 @@ StageBytes memory_of(const StagePlan& stage) {
           .working = stage.working,
           .working_on_weights = stage.working_on_weights,
           .gradients = stage.gradients,
-          .sums = stage.sums};
+          .sums = stage.sums,
+          .leaving = stage.leaving,
+          .returning = stage.returning};
 }
 
-std::vector<Bytes> memory_beside(const Plan& plan,
-                                 const Schedule& schedule,
-                                 const Timeline& timeline) {
-  std::vector<StageMessages> messages;
-  std::vector<Bytes> always(schedule.rows.size());
-  std::vector<Bytes> largest(schedule.rows.size());
+std::vector<Bytes> memory_beside(const Plan& plan) {
+  std::vector<Bytes> always(rank_count(plan));
   const std::vector<Rank> placement = placement_of(plan);
   for (std::size_t i = 0; i < placement.size(); ++i) {
     const StagePlan& stage = plan.stages[i];
-    const int rank = placement[i].value;
-    messages.push_back({stage.leaving, stage.returning});
-    always[rank] += stage.fixed - stage.gradients;
-    largest[rank] = std::max(largest[rank], stage.leaving + stage.returning);
-  }
-  const std::vector<Bytes> waiting =
-      waiting_bytes(schedule, timeline, messages);
-  for (std::size_t rank = 0; rank < always.size(); ++rank) {
-    always[rank] += std::max(waiting[rank], largest[rank]);
+    always[placement[i].value] += stage.fixed - stage.gradients;
   }
   return always;
+}
+
+std::vector<Bytes> messages_waiting(const Plan& plan,
+                                    const Schedule& schedule,
+                                    const Timeline& timeline) {
+  std::vector<Bytes> waiting =
+      waiting_bytes(schedule, timeline, memory_of_stages(plan));
+  std::vector<Bytes> one_each(waiting.size());
+  const std::vector<Rank> placement = placement_of(plan);
+  for (std::size_t i = 0; i < placement.size(); ++i) {
+    const StagePlan& stage = plan.stages[i];
+    one_each[placement[i].value] += stage.leaving + stage.returning;
+  }
+  for (std::size_t rank = 0; rank < waiting.size(); ++rank) {
+    waiting[rank] = std::max(waiting[rank], one_each[rank]);
+  }
+  return waiting;
 }
 
 SearchProblem search_problem_of(const Plan& plan, int microbatches) {
@@ -154,22 +180,25 @@ Schedule schedule_of(const Plan& plan, int microbatches) {
 std::vector<SharedRow> training_rows(const Plan& plan,
                                      const Schedule& schedule) {
   check(schedule);
-  std::vector<StageBytes> stages;
-  for (const StagePlan& stage : plan.stages) {
-    stages.push_back(memory_of(stage));
-  }
+  const std::vector<StageBytes> stages = memory_of_stages(plan);
   const std::vector<Bytes> alone = peak_bytes(schedule, stages);
   if (!plan.lend) {
     return shared_rows(schedule, stages, alone);
   }
   const ScheduleCosts costs = costs_of(plan);
-  const std::vector<Bytes> beside =
-      memory_beside(plan, schedule, simulate(schedule, costs));
+  const std::vector<Bytes> waiting =
+      messages_waiting(plan, schedule, simulate(schedule, costs));
+  const std::vector<Bytes> peaks =
+      sum_of(sum_of(alone, waiting), memory_beside(plan));
   std::vector<SharedRow> rows =
-      shared_rows(schedule, stages, limits_to_lend(plan, alone, beside));
+      shared_rows(schedule, stages, sum_of(alone, room_to_lend(plan, peaks)));
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    rows[rank].limit += waiting[rank];
+  }
   const std::vector<Bytes> most = simulate_lent_steps(rows, costs).most;
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-    rows[rank].limit = std::max(alone[rank], most[rank]);
+    const Bytes slack{peaks[rank].value / kSlackShare};
+    rows[rank].limit = std::min(rows[rank].limit, most[rank] + slack);
   }
   return rows;
 }

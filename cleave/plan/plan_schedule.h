@@ -21,13 +21,16 @@ ScheduleCosts costs_of(const Plan& plan);
 // What the plan says about a stage's memory.
 StageBytes memory_of(const StagePlan& stage);
 
-// For every rank, what it needs beside its row: parameters and all that is
-// fixed, but for gradients, which the row makes; and messages that wait: as
-// many as the timeline says, and at least those of a microbatch behind one
-// stage. REQUIRES: the schedule is the plan's, and the timeline of it.
-std::vector<Bytes> memory_beside(const Plan& plan,
-                                 const Schedule& schedule,
-                                 const Timeline& timeline);
+// For every rank, what it needs beside its row and messages: parameters and all
+// that is fixed, but for gradients, which the row makes.
+std::vector<Bytes> memory_beside(const Plan& plan);
+
+// For every rank, the messages that wait: as many as the timeline says, and at
+// least one each way behind every stage. REQUIRES: the schedule is the plan's,
+// and the timeline of it.
+std::vector<Bytes> messages_waiting(const Plan& plan,
+                                    const Schedule& schedule,
+                                    const Timeline& timeline);
 
 // What a schedule for the plan is searched by.
 SearchProblem search_problem_of(const Plan& plan, int microbatches);

@@ -25,6 +25,8 @@ struct StageBytes {
   Bytes working_on_weights;   // and while it does W
   Bytes gradients;            // of the weights: from the first one on
   Bytes sums;                 // beside that, while gradients are made
+  Bytes leaving;              // from F until the next stage takes it
+  Bytes returning;            // from B until the stage before takes it
 };
 
 // By how much what a rank keeps changes with a compute action of the stage, and

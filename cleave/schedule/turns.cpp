@@ -59,6 +59,35 @@ class RowNeeds {
   std::map<std::pair<StageId, Op>, int> last_;
 };
 
+// Sets what the action takes of another's memory, and leaves in its own.
+void add_handing_on(const Order& order,
+                    const std::vector<StageBytes>& stages,
+                    SharedAction& shared) {
+  const auto [op, microbatch, stage] = shared.action;
+  if (op == Op::weight) {
+    return;
+  }
+  const bool forward = op == Op::forward;
+  const auto size = [&](StageId maker) {
+    const StageBytes& bytes = stages.at(maker.value);
+    return forward ? bytes.leaving : bytes.returning;
+  };
+  const StageId before{stage.value - (forward ? 1 : -1)};
+  const StageId behind{stage.value + (forward ? 1 : -1)};
+  if (const auto from = order.place({op, microbatch, before})) {
+    shared.taken_from = from->rank;
+    shared.taken = size(before);
+  }
+  if (order.place({op, microbatch, behind})) {
+    shared.leaves = size(stage);
+  }
+}
+
+// While it runs, above what the row keeps before.
+Bytes needed_by(const SharedAction& action) {
+  return std::max(action.memory.needed, action.memory.change + action.leaves);
+}
+
 }  // namespace
 
 std::vector<SharedRow> shared_rows(const Schedule& schedule,
@@ -71,7 +100,7 @@ std::vector<SharedRow> shared_rows(const Schedule& schedule,
   for (Rank rank; rank.value < std::ssize(schedule.rows); ++rank.value) {
     const Row& row = schedule.rows[rank.value];
     SharedRow& out = shared.emplace_back();
-    out.limit = limits.at(rank.value);
+    out.bound = out.limit = limits.at(rank.value);
     RowNeeds row_needs(row, order);
     Bytes kept;
     for (int place = 0; place < std::ssize(row); ++place) {
@@ -83,14 +112,16 @@ std::vector<SharedRow> shared_rows(const Schedule& schedule,
           needs.push_back(where->position);
         }
       }
-      out.actions.push_back({action,
-                             std::move(needs),
-                             order.received_for(action),
-                             order.sent_after(action),
-                             uses[rank.value][place],
-                             kept,
-                             order.is_split(action.stage, action.microbatch),
-                             row_needs.completes(action, place)});
+      out.actions.push_back(
+          {.action = action,
+           .needs = std::move(needs),
+           .receive = order.received_for(action),
+           .send = order.sent_after(action),
+           .memory = uses[rank.value][place],
+           .kept_before = kept,
+           .split = order.is_split(action.stage, action.microbatch),
+           .completes = row_needs.completes(action, place)});
+      add_handing_on(order, stages, out.actions.back());
       kept += uses[rank.value][place].change;
     }
   }
@@ -110,24 +141,39 @@ std::pair<std::int64_t, double> Turns::progress(const OpenRow& row) {
               static_cast<double>(row.row->actions.size())};
 }
 
-// Before its time, an action must leave room for those it overtakes: they come
-// while what it leaves behind is kept.
-bool Turns::fits(const OpenRow& open, int place) {
-  const std::vector<SharedAction>& actions = open.row->actions;
-  const Bytes limit = open.row->limit;
-  if (open.running == 0 && place == open.next) {
-    return true;
+bool Turns::fits(const Turn& turn) const {
+  const OpenRow& open = rows_[turn.row.value];
+  const Bytes now = open.kept + open.needed + waiting_[turn.row.value];
+  if (now + needed_by(at(turn)) > open.row->limit) {
+    return turn.place == open.next && is_stuck(open);
   }
-  if (open.kept + open.needed + actions[place].memory.needed > limit) {
+  return leaves_room(open, turn.place);
+}
+
+// Whether nothing runs that could free memory, nor will: a rank without a row,
+// or whose row of an earlier step has ended, is yet to come.
+bool Turns::is_stuck(const OpenRow& open) const {
+  if (std::ranges::find(busy_, true) != busy_.end()) {
     return false;
   }
+  return std::ranges::none_of(rows_, [&](const OpenRow& other) {
+    return other.row == nullptr ||
+           (other.step < open.step &&
+            other.next == std::ssize(other.row->actions));
+  });
+}
+
+// Whether an action before its time leaves room for those it overtakes: they
+// come while what it leaves behind is kept.
+bool Turns::leaves_room(const OpenRow& open, int place) {
+  const std::vector<SharedAction>& actions = open.row->actions;
   Bytes early;  // what those leave behind that are further on
   for (int i = std::max(open.furthest, place); i >= open.next; --i) {
     const SharedAction& action = actions[i];
     if (open.begun[i] || i == place) {
       early += action.memory.change;
-    } else if (i < place &&
-               action.kept_before + action.memory.needed + early > limit) {
+    } else if (i < place && action.kept_before + action.memory.needed + early >
+                                open.row->bound) {
       return false;
     }
   }
@@ -139,8 +185,8 @@ bool Turns::can_begin(const Turn& turn, const Arrived& arrived) const {
   const SharedAction& action = open.row->actions[turn.place];
   const auto has_ended = [&](int place) { return open.ended[place]; };
   return !open.begun[turn.place] &&
-         std::ranges::all_of(action.needs, has_ended) &&
-         fits(open, turn.place) && (!action.receive || arrived(turn));
+         std::ranges::all_of(action.needs, has_ended) && fits(turn) &&
+         (!action.receive || arrived(turn));
 }
 
 std::optional<Turn> Turns::find(Rank who,
@@ -197,21 +243,28 @@ void Turns::note_begin(const Turn& turn) {
     ++open.next;
   }
   ++open.running;
-  open.needed += at(turn).memory.needed;
-  Bytes& most = most_[turn.row.value];
-  most = std::max(most, open.kept + open.needed);
+  open.needed += needed_by(at(turn));
+  Bytes& taken_from = waiting_[at(turn).taken_from.value];
+  taken_from = taken_from - at(turn).taken;
+  note_need(turn.row);
 }
 
 void Turns::end(const Turn& turn) {
   busy_[turn.who.value] = false;
   OpenRow& open = rows_[turn.row.value];
-  const MemoryUse& memory = at(turn).memory;
+  const SharedAction& action = at(turn);
   open.ended[turn.place] = true;
   --open.running;
-  open.needed = open.needed - memory.needed;
-  open.kept += memory.change;
-  Bytes& most = most_[turn.row.value];
-  most = std::max(most, open.kept + open.needed);
+  open.needed = open.needed - needed_by(action);
+  open.kept += action.memory.change;
+  waiting_[turn.row.value] += action.leaves;
+  note_need(turn.row);
+}
+
+void Turns::note_need(Rank rank) {
+  const OpenRow& open = rows_[rank.value];
+  Bytes& most = most_[rank.value];
+  most = std::max(most, open.kept + open.needed + waiting_[rank.value]);
 }
 
 bool Turns::has_ended(Rank rank) const {

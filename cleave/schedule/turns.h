@@ -24,7 +24,11 @@ struct SharedAction {
                                   // message
   std::optional<Action> send;     // what it found, where that goes by message
   MemoryUse memory;
-  Bytes kept_before;       // by the row, where all is done in order
+  Bytes kept_before;  // by the row, where all is done in order
+  Bytes leaves;       // what then waits for the next to take it, in the row's
+                      // memory, whether it goes by message or not
+  Rank taken_from;    // the row whose memory it frees of what it takes
+  Bytes taken;
   bool split = false;      // the microbatch has a W in this stage
   bool completes = false;  // the last to add to its stage's gradients
 };
@@ -32,14 +36,20 @@ struct SharedAction {
 // A rank's row, as those see it that work on it.
 struct SharedRow {
   std::vector<SharedAction> actions;
-  Bytes limit;  // nothing begins beside another action, or before its time,
-                // where the row would then or later need more
+  // What it may need beside what waits: nothing begins before its time where
+  // what it overtakes would then need more. At least what the row needs where
+  // all is done in order.
+  Bytes bound;
+  // What it may need with all that waits: nothing begins where it would need
+  // more at once, unless nobody could do anything then.
+  Bytes limit;
 };
 
 // The rows of a schedule. Of a stage, two actions of the same kind never run at
 // the same time: its modules need not be thread-safe.
-// `limits`: one per rank. REQUIRES: the schedule has no messages yet, and
-// problems(schedule) is empty; one entry of `stages` per stage.
+// `limits`: of each rank's row, its bound and its limit. REQUIRES: the schedule
+// has no messages yet, and problems(schedule) is empty; one entry of `stages`
+// per stage.
 std::vector<SharedRow> shared_rows(const Schedule& schedule,
                                    const std::vector<StageBytes>& stages,
                                    const std::vector<Bytes>& limits);
@@ -58,7 +68,8 @@ class Turns {
   // Whether the message is there that the turn's action waits for.
   using Arrived = std::function<bool(const Turn&)>;
 
-  explicit Turns(int ranks) : rows_(ranks), busy_(ranks), most_(ranks) {}
+  explicit Turns(int ranks)
+      : rows_(ranks), busy_(ranks), waiting_(ranks), most_(ranks) {}
 
   // A rank starts its row of a step, which must stay until it opens the next.
   // REQUIRES: its last one has ended.
@@ -105,7 +116,9 @@ class Turns {
 
   // Smaller where a row is further behind.
   static std::pair<std::int64_t, double> progress(const OpenRow& row);
-  static bool fits(const OpenRow& open, int place);
+  bool fits(const Turn& turn) const;
+  static bool leaves_room(const OpenRow& open, int place);
+  bool is_stuck(const OpenRow& open) const;
   bool can_begin(const Turn& turn, const Arrived& arrived) const;
 
   // What the rank could begin in the row, among its next `ahead` actions.
@@ -117,9 +130,11 @@ class Turns {
                                    int ahead,
                                    const Arrived& arrived) const;
   void note_begin(const Turn& turn);
+  void note_need(Rank rank);
 
   std::vector<OpenRow> rows_;
-  std::vector<bool> busy_;  // by rank
+  std::vector<bool> busy_;      // by rank, as all below
+  std::vector<Bytes> waiting_;  // that its actions left, of all steps
   std::vector<Bytes> most_;
 };
 

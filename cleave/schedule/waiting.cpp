@@ -34,7 +34,7 @@ Bytes most_of(std::vector<Change> changes) {
 
 std::vector<Bytes> waiting_bytes(const Schedule& schedule,
                                  const Timeline& timeline,
-                                 const std::vector<StageMessages>& messages) {
+                                 const std::vector<StageBytes>& stages) {
   const Order order(schedule);
   std::map<Action, Span> spans;
   for (const std::vector<Span>& row : timeline.rows) {
@@ -50,8 +50,8 @@ std::vector<Bytes> waiting_bytes(const Schedule& schedule,
     if (op == Op::weight || taken == spans.end()) {
       continue;
     }
-    const StageMessages& sizes = messages.at(stage.value);
-    const Bytes size = op == Op::forward ? sizes.forward : sizes.backward;
+    const StageBytes& bytes = stages.at(stage.value);
+    const Bytes size = op == Op::forward ? bytes.leaving : bytes.returning;
     std::vector<Change>& of_rank = changes.at(order.place(action)->rank.value);
     of_rank.push_back({span.end, size});
     of_rank.push_back({taken->second.start, Bytes{} - size});

@@ -74,6 +74,7 @@ PassResult Executor::run(const Pass& pass, const GradientListener& listener) {
     lending_->run(own, pass.step, row, *this);
   } else {
     for (const SharedAction& action : row.actions) {
+      take(action, own);
       act(action, own);
     }
   }
@@ -103,13 +104,17 @@ void Executor::begin(const SharedRow& row) {
   }
 }
 
+void Executor::take(const SharedAction& shared, Rank by) {
+  if (shared.receive) {
+    const MemoryScope memory(memory_);
+    trace(*shared.receive, by, [&] { pass_message(*shared.receive); });
+  }
+}
+
 // Those who wait for the messages come before the stage's own update.
 void Executor::act(const SharedAction& shared, Rank by) {
   const MemoryScope memory(memory_);
   const torch::AutoGradMode gradients(training_);
-  if (shared.receive) {
-    trace(*shared.receive, by, [&] { pass_message(*shared.receive); });
-  }
   trace(shared.action, by, [&] { compute(shared); });
   if (shared.send) {
     trace(*shared.send, by, [&] { pass_message(*shared.send); });
@@ -127,7 +132,13 @@ bool Executor::has_received(const SharedAction& action) const {
 }
 
 void Executor::fail_late(const SharedAction& action, Seconds patience) const {
-  const auto [from, tag] = source_of(action.receive.value());
+  if (!action.receive) {
+    fail(name_of(transport_.rank()) + " waited " + to_text(patience) +
+             " for memory that its messages take up",
+         "See what the other devices are doing; give them longer with "
+         "devices.patience.");
+  }
+  const auto [from, tag] = source_of(*action.receive);
   try {
     cleave::fail_late(name_of(transport_.rank()), name_of(from), tag, patience);
   } catch (const Error& error) {

@@ -103,6 +103,7 @@ class Executor : private RowWorker {
   using Key = std::pair<StageId, Microbatch>;
   using Held = std::map<Key, Values>;
 
+  void take(const SharedAction& action, Rank by) override;
   void act(const SharedAction& action, Rank by) override;
   bool has_received(const SharedAction& action) const override;
   [[noreturn]] void fail_late(const SharedAction& action,

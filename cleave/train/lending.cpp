@@ -68,14 +68,18 @@ void Lending::work(const Turn& turn, std::unique_lock<std::mutex>& lock) {
   const SharedAction& action = turns_.at(turn);
   ++running_;
   tell_of_change();  // what comes next in the row may begin now
-  lock.unlock();
   std::exception_ptr problem;
   try {
+    // Before anybody begins what the sender now has memory for.
+    worker.take(action, turn.who);
+    lock.unlock();
     worker.act(action, turn.who);
   } catch (...) {
     problem = std::current_exception();
   }
-  lock.lock();
+  if (!lock.owns_lock()) {
+    lock.lock();
+  }
   --running_;
   turns_.end(turn);
   if (problem) {
@@ -85,8 +89,8 @@ void Lending::work(const Turn& turn, std::unique_lock<std::mutex>& lock) {
   tell_of_change();
 }
 
-// REQUIRES: nothing can begin. Where nothing runs either, the rank's row can
-// only be waiting for a message.
+// REQUIRES: nothing can begin. Where nothing runs either, the rank's row waits
+// for a message, or for a rank that has yet to come and take one.
 void Lending::wait(Rank rank, std::unique_lock<std::mutex>& lock) {
   const std::chrono::duration<double> quiet = Clock::now() - last_change_;
   if (running_ == 0 && quiet.count() > patience_.value &&

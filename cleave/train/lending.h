@@ -15,12 +15,15 @@
 namespace cleave {
 
 // Does the actions of one rank's row. Called by several threads at a time, for
-// actions that may run at the same time.
+// actions that may run at the same time. For each action first take(), then
+// act(), on the thread of rank `by`.
 class RowWorker {
  public:
   virtual ~RowWorker() = default;
 
-  // Does the action on this thread, which is that of rank `by`.
+  // Takes what comes by message, out of the memory of the rank that sent it.
+  virtual void take(const SharedAction& action, Rank by) = 0;
+
   virtual void act(const SharedAction& action, Rank by) = 0;
 
   // Whether what the action receives is there.

@@ -35,6 +35,25 @@ bool always(const Turn& /*turn*/) {
   return true;
 }
 
+bool never(const Turn& /*turn*/) {
+  return false;
+}
+
+constexpr StageBytes kSome{.kept = {10}, .working = {5}};
+
+const char* const kOneFOneB =
+    "rank 0: 0F0 0F1 0B0 0F2 0B1 0B2\n"
+    "rank 1: 1F0 1B0 1F1 1B1 1F2 1B2\n";
+
+const char* const kThreeStages =
+    "rank 0: 0F0 1F0 0F1 1F1 1B0 1B1 0B0 0B1\n"
+    "rank 1: 2F0 2F1 2B0 2B1\n";
+
+// Begins and ends the rank's next action, without messages.
+void do_next(Turns& turns, Rank who) {
+  turns.end(turns.begin(who, never).value());
+}
+
 // What the rank does next, as "row.action", or "-".
 std::string begun(Turns& turns, Rank who) {
   const std::optional<Turn> turn = turns.begin(who, always);
@@ -91,21 +110,18 @@ TEST(SharedRows, know_which_action_completes_a_stage) {
 }
 
 TEST(Turns, a_rank_does_its_own_row_first_and_helps_where_it_would_wait) {
-  const std::vector<SharedRow> rows = rows_of(
-      "rank 0: 0F0 1F0 0F1 1F1 1B0 1B1 0B0 0B1\n"
-      "rank 1: 2F0 2F1 2B0 2B1\n");
+  const std::vector<SharedRow> rows = rows_of(kThreeStages);
   Turns turns(2);
   turns.open(kFirst, 1, rows[0]);
   turns.open(kSecond, 1, rows[1]);
-  const auto none = [](const Turn&) { return false; };
-  const Turn first = turns.begin(kFirst, none).value();
+  const Turn first = turns.begin(kFirst, never).value();
   EXPECT_EQ(to_text(turns.at(first).action, true), "0F0");
   // The next of row 0 needs that one.
-  EXPECT_FALSE(turns.begin(kSecond, none));
+  EXPECT_FALSE(turns.begin(kSecond, never));
   turns.end(first);
-  const Turn second = turns.begin(kFirst, none).value();
+  const Turn second = turns.begin(kFirst, never).value();
   EXPECT_EQ(to_text(turns.at(second).action, true), "1F0");
-  const Turn lent = turns.begin(kSecond, none).value();
+  const Turn lent = turns.begin(kSecond, never).value();
   EXPECT_EQ(lent.row, kFirst);
   EXPECT_EQ(to_text(turns.at(lent).action, true), "0F1");
   turns.end(second);
@@ -121,7 +137,7 @@ TEST(Turns, a_row_whose_rank_is_free_is_left_to_it) {
   Turns turns(2);
   turns.open(kFirst, 1, rows[0]);
   turns.open(kSecond, 1, rows[1]);
-  EXPECT_FALSE(turns.begin(kSecond, [](const Turn&) { return false; }));
+  EXPECT_FALSE(turns.begin(kSecond, never));
 }
 
 TEST(Turns, the_row_furthest_behind_is_helped_first) {
@@ -139,23 +155,22 @@ TEST(Turns, the_row_furthest_behind_is_helped_first) {
 }
 
 TEST(Turns, no_second_action_begins_where_memory_does_not_allow_it) {
-  const StageBytes bytes{.kept = {10}, .working = {5}};
   const Schedule schedule = parse_schedule(
       "rank 0: 0F0 1F0 0F1 1F1 1B0 0B0 1B1 0B1\n"
       "rank 1: 2F0 2B0 2F1 2B1\n");
   for (const auto& [limit, expected] :
        std::vector<std::pair<Bytes, std::string>>{{{39}, "-"},
                                                   {{40}, "0.F1"}}) {
-    const std::vector<SharedRow> rows = rows_of(schedule, limit, bytes);
+    const std::vector<SharedRow> rows = rows_of(schedule, limit, kSome);
     Turns turns(2);
     turns.open(kFirst, 1, rows[0]);
-    turns.end(turns.begin(kFirst, always).value());
+    do_next(turns, kFirst);
     EXPECT_EQ(begun(turns, kFirst), "0.F0");     // 10 kept, 15 needed
     EXPECT_EQ(begun(turns, kSecond), expected);  // 15 more
   }
 }
 
-TEST(Turns, one_action_alone_may_need_more) {
+TEST(Turns, where_nobody_could_do_anything_one_action_may_need_more) {
   const std::vector<SharedRow> rows =
       rows_of(parse_schedule("rank 0: F0 B0\n"), Bytes{1}, {.kept = {10}});
   Turns turns(1);
@@ -169,40 +184,62 @@ TEST(Turns, one_action_alone_may_need_more) {
 }
 
 TEST(Turns, what_comes_later_is_begun_where_nothing_else_can) {
-  const std::vector<SharedRow> rows = rows_of(
-      "rank 0: 0F0 0F1 0B0 0F2 0B1 0B2\n"
-      "rank 1: 1F0 1B0 1F1 1B1 1F2 1B2\n");
+  const std::vector<SharedRow> rows = rows_of(kOneFOneB);
   Turns turns(2);
   turns.open(kFirst, 1, rows[0]);
-  const auto none = [](const Turn&) { return false; };
-  turns.end(turns.begin(kFirst, none).value());
-  turns.end(turns.begin(kFirst, none).value());
-  const Turn early = turns.begin(kFirst, none).value();
+  do_next(turns, kFirst);
+  do_next(turns, kFirst);
+  const Turn early = turns.begin(kFirst, never).value();
   EXPECT_EQ(to_text(turns.at(early).action), "F2");
   EXPECT_EQ(to_text(turns.next(kFirst).action), "B0");
   // A backward waits for the one before, and for its message.
-  EXPECT_FALSE(turns.begin(kSecond, none));
+  EXPECT_FALSE(turns.begin(kSecond, never));
   EXPECT_EQ(begun(turns, kSecond), "0.B0");
   turns.end(early);
   EXPECT_EQ(begun(turns, kFirst), "-");
 }
 
 TEST(Turns, nothing_is_begun_early_without_room_for_what_it_overtakes) {
-  const Schedule schedule = parse_schedule(
-      "rank 0: 0F0 0F1 0B0 0F2 0B1 0B2\n"
-      "rank 1: 1F0 1B0 1F1 1B1 1F2 1B2\n");
-  const StageBytes bytes{.kept = {10}, .working = {5}};
   // F2 needs 35 at once, and B0 then needs as much.
   for (const auto& [limit, can] :
        std::vector<std::pair<Bytes, bool>>{{{34}, false}, {{35}, true}}) {
-    const std::vector<SharedRow> rows = rows_of(schedule, limit, bytes);
+    const std::vector<SharedRow> rows =
+        rows_of(parse_schedule(kOneFOneB), limit, kSome);
     Turns turns(2);
     turns.open(kFirst, 1, rows[0]);
-    const auto none = [](const Turn&) { return false; };
-    turns.end(turns.begin(kFirst, none).value());
-    turns.end(turns.begin(kFirst, none).value());
-    EXPECT_EQ(turns.begin(kFirst, none).has_value(), can);
+    do_next(turns, kFirst);
+    do_next(turns, kFirst);
+    EXPECT_EQ(turns.begin(kFirst, never).has_value(), can);
   }
+}
+
+// What the first stage's F leaves for the second takes up its rank's memory.
+TEST(Turns, nothing_begins_where_too_much_waits_until_it_is_taken) {
+  const std::vector<SharedRow> rows =
+      rows_of(parse_schedule(kOneFOneB), Bytes{6}, {.leaving = {3}});
+  Turns turns(2);
+  turns.open(kFirst, 1, rows[0]);
+  turns.open(kSecond, 1, rows[1]);
+  do_next(turns, kFirst);
+  do_next(turns, kFirst);
+  EXPECT_FALSE(turns.begin(kFirst, never));
+  const Turn taking = turns.begin(kSecond, always).value();  // F0
+  turns.end(turns.begin(kFirst, never).value());             // F2, early
+  EXPECT_EQ(turns.most_needed(kFirst), Bytes{6});
+  turns.end(taking);
+  EXPECT_EQ(begun(turns, kSecond), "1.B0");
+}
+
+TEST(Turns, a_rank_that_is_yet_to_come_is_waited_for) {
+  const std::vector<SharedRow> rows =
+      rows_of(parse_schedule(kOneFOneB), Bytes{3}, {.leaving = {3}});
+  Turns turns(2);
+  turns.open(kFirst, 1, rows[0]);
+  do_next(turns, kFirst);
+  EXPECT_FALSE(turns.begin(kFirst, never));  // it would leave a second one
+  turns.open(kSecond, 1, rows[1]);
+  EXPECT_EQ(begun(turns, kSecond), "1.F0");
+  EXPECT_TRUE(turns.begin(kFirst, never));
 }
 
 // Even stages unless it draws them.
@@ -233,10 +270,8 @@ TEST(SimulateLending, one_rank_does_its_row_in_order) {
 
 // On two ranks each of which would wait for a third of the time.
 TEST(SimulateLending, closes_gaps_of_gpipe) {
-  const Schedule schedule = parse_schedule(
-      "rank 0: 0F0 1F0 0F1 1F1 1B0 1B1 0B0 0B1\n"
-      "rank 1: 2F0 2F1 2B0 2B1\n");
-  ScheduleCosts costs = costs_of(3);
+  const Schedule schedule = parse_schedule(kThreeStages);
+  const ScheduleCosts costs = costs_of(3);
   const Timeline alone = simulate(schedule, costs);
   const Timeline lent = simulate_lending(rows_of(schedule), costs);
   EXPECT_LT(lent.length, alone.length);
@@ -279,9 +314,16 @@ TEST(SimulateLending, every_schedule_stays_sound) {
              shapes_of(kind, ranks, microbatches)) {
           SCOPED_TRACE(to_text(kind, shape));
           const Schedule schedule = make_schedule(kind.name, shape);
-          expect_is_sound(schedule,
-                          simulate_lending(rows_of(schedule),
-                                           costs_of(schedule.stages, &random)));
+          for (const Bytes limit : {kPlenty, Bytes{1}}) {
+            std::vector<SharedRow> rows =
+                rows_of(schedule, kPlenty, {.kept = {10}, .leaving = {3}});
+            for (SharedRow& row : rows) {
+              row.limit = limit;
+            }
+            expect_is_sound(
+                schedule,
+                simulate_lending(rows, costs_of(schedule.stages, &random)));
+          }
         }
       }
     }
@@ -297,7 +339,9 @@ TEST(SimulateLending, steps_need_no_more_than_allowed_or_than_alone) {
                          .first_weight_growth = {15},
                          .working = {30},
                          .working_on_weights = {12},
-                         .gradients = {50}};
+                         .gradients = {50},
+                         .leaving = {7},
+                         .returning = {9}};
   for (const char* name : {"gpipe", "1f1b", "zb-h1", "zb-v"}) {
     const Schedule schedule =
         make_schedule(name,
@@ -305,7 +349,10 @@ TEST(SimulateLending, steps_need_no_more_than_allowed_or_than_alone) {
                        .stages_per_rank = stages_per_rank_of(name),
                        .microbatches = 8});
     const std::vector<StageBytes> stages(schedule.stages, bytes);
-    const std::vector<Bytes> alone = peak_bytes(schedule, stages);
+    std::vector<Bytes> alone = peak_bytes(schedule, stages);
+    for (Bytes& bytes_alone : alone) {
+      bytes_alone += schedule.microbatches * (bytes.leaving + bytes.returning);
+    }
     for (const Bytes room : {Bytes{0}, Bytes{35}, Bytes{120}, Bytes{400}}) {
       std::vector<Bytes> limits = alone;
       for (Bytes& limit : limits) {

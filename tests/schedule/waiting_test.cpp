@@ -11,7 +11,8 @@ std::vector<Bytes> waiting(const std::string& text,
                            const std::vector<StageCost>& stages) {
   const Schedule schedule = parse_schedule(text);
   const std::vector<Seconds> messages(stages.size() - 1);
-  const std::vector<StageMessages> sizes(stages.size(), {{10}, {100}});
+  const std::vector<StageBytes> sizes(stages.size(),
+                                      {.leaving = {10}, .returning = {100}});
   return waiting_bytes(
       schedule, simulate(schedule, {stages, messages, messages}), sizes);
 }

@@ -18,6 +18,7 @@ struct Record {
   std::mutex mutex;  // guards all below
   std::multiset<Action> done;
   std::set<Action> sent;
+  std::set<Action> taken;
   int lent = 0;
   std::optional<Action> fails;
 };
@@ -33,8 +34,17 @@ class TestWorker : public RowWorker {
  public:
   TestWorker(Record& record, Rank own) : record_(record), own_(own) {}
 
+  void take(const SharedAction& action, Rank /*by*/) override {
+    if (action.receive) {
+      const std::lock_guard lock(record_.mutex);
+      EXPECT_EQ(record_.sent.erase(*action.receive), 1U);
+      record_.taken.insert(*action.receive);
+    }
+  }
+
   void act(const SharedAction& action, Rank by) override {
     const std::lock_guard lock(record_.mutex);
+    EXPECT_TRUE(!action.receive || record_.taken.contains(*action.receive));
     record_.lent += by != own_ ? 1 : 0;
     record_.done.insert(action.action);
     if (record_.fails == action.action) {
