@@ -15,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t kRows = 128;  // of queries, at a time
+constexpr std::int64_t kRows = 64;  // of queries, at a time
 // Of scores at a time: they should stay in a core's cache.
 constexpr std::int64_t kScoreBytes = std::int64_t{512} << 10;
 constexpr std::int64_t kScoreShare =

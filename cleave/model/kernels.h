@@ -75,6 +75,12 @@ void sum_rows(const float* values,
               std::int64_t columns,
               float* sums);
 
+// `to` = the matrix with its columns as rows.
+void transpose(const float* matrix,
+               std::int64_t rows,
+               std::int64_t columns,
+               float* to);
+
 // sums += values.
 void add(float* sums, const Bf16* values, std::int64_t count);
 

@@ -78,6 +78,20 @@ TEST(SumOfRows, has_the_bits_of_torch_s) {
   }
 }
 
+TEST(Transpose, puts_every_number_in_its_place) {
+  for (const std::int64_t rows : {1, 15, 16, 33, 512}) {
+    for (const std::int64_t columns : {1, 16, 50, 64, 100, 144}) {
+      const at::Tensor matrix = torch::randn({rows, columns});
+      const at::Tensor turned = torch::empty({columns, rows});
+      kernels::transpose(matrix.const_data_ptr<float>(),
+                         rows,
+                         columns,
+                         turned.mutable_data_ptr<float>());
+      EXPECT_TRUE(turned.equal(matrix.t())) << rows << " x " << columns;
+    }
+  }
+}
+
 TEST_P(Kernels, gelu_of_extremes_is_finite_and_of_no_number_none) {
   const at::Tensor x =
       torch::tensor({-1e30, -100.0, -9.0, 0.0, 9.0, 100.0, 1e30})
