@@ -1,5 +1,6 @@
 #include <csignal>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <new>
 
@@ -24,14 +25,18 @@ bool is_dotted(const std::string& argument) {
          argument.substr(0, argument.find('=')).find('.') != std::string::npos;
 }
 
-// True when the option takes the next argument as its value.
+// True when the option takes the next argument as its value. A boolean stands
+// alone in front of a file.
 bool takes_next(const std::string& option, const std::string& next) {
   const Key* key = find_key(option.substr(2));
   Config any;
   const bool boolean =
       key != nullptr && std::holds_alternative<bool*>(key->slot(any));
+  std::error_code ignored;
+  const bool is_file = next.find_first_of("./") != std::string::npos ||
+                       std::filesystem::exists(next, ignored);
   return option.find('=') == std::string::npos && !next.starts_with("--") &&
-         (!boolean || next == "true" || next == "false");
+         (!boolean || !is_file);
 }
 
 Arguments split_arguments(int count, char** values) {

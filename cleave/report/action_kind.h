@@ -30,12 +30,14 @@ struct ActionKind {
 };
 
 // Blue, amber and brown differ for every kind of colour blindness, and so do
-// their lightnesses without any colour.
+// their lightnesses without any colour; updates are as light as amber, stand
+// behind all else of their stage, and have their letter.
 inline constexpr std::array kActionKinds{
     ActionKind{"F", "forward", {61, 116, 166}, {38, 78, 120}, {255, 255, 255}},
     ActionKind{"B", "backward", {240, 194, 116}, {217, 160, 62}, {58, 42, 8}},
     ActionKind{
         "W", "weight gradients", {148, 69, 31}, {105, 46, 18}, {255, 255, 255}},
+    ActionKind{"U", "update", {150, 206, 180}, {110, 170, 145}, {16, 48, 36}},
     ActionKind{"RF", "receive forward", {194, 71, 127}, {194, 71, 127}, {}},
     ActionKind{"SF", "send forward", {91, 107, 122}, {91, 107, 122}, {}},
     ActionKind{"RB", "receive backward", {194, 71, 127}, {194, 71, 127}, {}},

@@ -15,15 +15,16 @@ namespace {
 
 // ---- text -------------------------------------------------------------------
 
-// Columns per second. Where there is room, the shortest action gets a whole
-// number of columns: equal stages then look equal.
+// Columns per second. Where there is room, the shortest action of a microbatch
+// gets a whole number of columns: equal stages then look equal.
 double columns_per_second(const Timeline& timeline, int available) {
   const double length = timeline.length.value;
   double shortest = length;
   for (const auto& row : timeline.rows) {
     for (const Span& span : row) {
       const double time = (span.end - span.start).value;
-      if (is_compute(span.action.op) && time > 0) {
+      const Op op = span.action.op;
+      if (is_compute(op) && op != Op::update && time > 0) {
         shortest = std::min(shortest, time);
       }
     }
@@ -68,7 +69,10 @@ bool is_dense(const std::vector<Block>& row) {
 
 // What follows the label of a kind up to the end of the action.
 std::string_view line_of(const ActionKind& kind) {
-  return kind.letters == "F" ? "─" : kind.letters == "B" ? "═" : "┄";
+  return kind.letters == "F"   ? "─"
+         : kind.letters == "B" ? "═"
+         : kind.letters == "W" ? "┄"
+                               : "━";
 }
 
 // The label, then a line up to the width; only the letter where the label does

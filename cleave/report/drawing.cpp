@@ -46,17 +46,20 @@ std::string compute_block(const Span& span,
   // A gap where there is room, and something to point at where there is none.
   const double width = full > 4 ? full - 1 : std::max(full, 0.4);
   const svg::Box box{scale.x(span.start), row.y, width, row.height};
-  const std::string number = std::to_string(span.action.microbatch.value);
+  const std::string label = span.action.op == Op::update
+                                ? to_text(span.action)
+                                : std::to_string(span.action.microbatch.value);
   const double size = std::min(12.0, row.height * 0.6);
   std::string out = "<g class=\"action\"><title>" +
                     svg::escaped(hover_text(span, scale.origin)) + "</title>" +
                     svg::rect(box, to_text(colour), width > 8 ? 2.5 : 0);
-  // Digits are at most 0.62 of the font's size wide.
-  if (width >= static_cast<double>(number.size()) * size * 0.62 + 3) {
+  // Digits are at most 0.62 of the font's size wide, and this letter little
+  // more.
+  if (width >= static_cast<double>(label.size()) * size * 0.62 + 3) {
     const std::string ink = to_text(kind_of(span.action).text);
     out += svg::text(box.x + width / 2,
                      box.y + box.height / 2 + size * 0.36,
-                     number,
+                     label,
                      {.size = size, .fill = ink, .anchor = "middle"});
   }
   return out + "</g>\n";

@@ -54,7 +54,7 @@ struct RowPlace {
 };
 
 // One group per computation: its hover text, a block as wide as it is long in
-// the colour of its kind and stage, the microbatch where it fits.
+// the colour of its kind and stage, the microbatch or "U" where it fits.
 std::string compute_blocks(const std::vector<Span>& row,
                            const TimeScale& scale,
                            RowPlace place);

@@ -208,8 +208,10 @@ class TraceWriter {
                                end)};
     entry.event["args"] = {{"kind", kind_of(action).words},
                            {"stage", action.stage.value},
-                           {"microbatch", action.microbatch.value},
                            {"step", step.step}};
+    if (action.op != Op::update) {
+      entry.event["args"]["microbatch"] = action.microbatch.value;
+    }
     entries_.push_back(entry);
     if (place) {
       // A receive waits from before its message was sent: its end is what

@@ -133,6 +133,8 @@ std::vector<Action> Order::needs(const Action& action) const {
       return {{Op::send_forward, microbatch, previous}};
     case Op::receive_backward:
       return {{Op::send_backward, microbatch, next}};
+    case Op::update:
+      return {};
   }
   return {};
 }

@@ -22,6 +22,7 @@ constexpr std::array kOpTexts{
     OpText{Op::send_forward, "SF"},
     OpText{Op::receive_backward, "RB"},
     OpText{Op::send_backward, "SB"},
+    OpText{Op::update, "U"},
 };
 
 // Far beyond any real schedule; counting up from it cannot overflow.
@@ -84,7 +85,8 @@ Action parse_action(std::string_view word, StageId stage) {
 }  // namespace
 
 bool is_compute(Op op) {
-  return op == Op::forward || op == Op::backward || op == Op::weight;
+  return op == Op::forward || op == Op::backward || op == Op::weight ||
+         op == Op::update;
 }
 
 bool has_only(const Row& row, StageId stage) {
@@ -95,7 +97,9 @@ bool has_only(const Row& row, StageId stage) {
 std::string to_text(const Action& action, bool with_stage) {
   std::string text = with_stage ? std::to_string(action.stage.value) : "";
   text += text_of(action.op);
-  return text + std::to_string(action.microbatch.value);
+  return action.op == Op::update
+             ? text  // is of all microbatches
+             : text + std::to_string(action.microbatch.value);
 }
 
 std::string to_text(const Row& row) {

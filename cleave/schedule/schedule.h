@@ -26,9 +26,11 @@ enum class Op {
   send_forward,      // SF: hand the values on to the next stage
   receive_backward,  // RB: take the gradients the next stage sent
   send_backward,     // SB: hand the gradients back to the previous stage
+  update,            // U:  change a stage's weights; a timeline shows it, no
+                     //     schedule has it
 };
 
-// Compute keeps a rank busy; everything else moves a message.
+// Compute keeps a rank busy, an update too; everything else moves a message.
 bool is_compute(Op op);
 
 struct Action {
@@ -49,7 +51,7 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-// "F0", "SB3"; with the stage in front ("2F0") where a rank has several.
+// "F0", "SB3", "U"; with the stage in front ("2F0") where a rank has several.
 std::string to_text(const Action& action, bool with_stage = false);
 
 // "F0 F1 B0 B1". The stage is written where the row has more than one.

@@ -50,15 +50,21 @@ Seconds travel(const Action& from,
                                : costs.backward_message[to.stage.value];
 }
 
-// By rank: what it spends behind its row.
-std::vector<Seconds> updates_by_rank(const Schedule& schedule,
-                                     const ScheduleCosts& costs,
-                                     const Order& order) {
-  std::vector<Seconds> times(schedule.rows.size());
+// Adds what each rank does behind its row.
+void add_updates(const ScheduleCosts& costs,
+                 const Order& order,
+                 Timeline& timeline) {
   for (StageId stage; stage.value < std::ssize(costs.updates); ++stage.value) {
-    times[order.owner(stage).value().value] += costs.updates[stage.value];
+    const Seconds time = costs.updates[stage.value];
+    const int rank = order.owner(stage).value().value;
+    std::vector<Span>& row = timeline.rows[rank];
+    if (time.value > 0) {
+      const Seconds start = row.empty() ? Seconds{} : row.back().end;
+      row.push_back({{Op::update, {}, stage}, start, start + time});
+      timeline.busy[rank] += time;
+      timeline.length = std::max(timeline.length, start + time);
+    }
   }
-  return times;
 }
 
 }  // namespace
@@ -126,12 +132,7 @@ Timeline simulate(const Schedule& schedule, const ScheduleCosts& costs) {
       timeline.length = std::max(timeline.length, end);
     }
   });
-  const std::vector<Seconds> updates = updates_by_rank(schedule, costs, order);
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const Seconds end = ends[rank].empty() ? Seconds{} : ends[rank].back();
-    timeline.busy[rank] += updates[rank];
-    timeline.length = std::max(timeline.length, end + updates[rank]);
-  }
+  add_updates(costs, order, timeline);
   return timeline;
 }
 

@@ -39,7 +39,8 @@ struct Span {
 };
 
 struct Timeline {
-  std::vector<std::vector<Span>> rows;  // one per rank: its compute, in order
+  // One per rank: its compute and updates, in order.
+  std::vector<std::vector<Span>> rows;
   Seconds length;             // from zero to the last end, updates included
   std::vector<Seconds> busy;  // one per rank: computing or updating
 

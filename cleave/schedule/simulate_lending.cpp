@@ -88,7 +88,13 @@ class LendingRun {
     const Seconds update = shared.completes && !costs_.updates.empty()
                                ? costs_.updates[stage]
                                : Seconds{};
-    timeline_.rows[who.value].push_back({shared.action, now_, now_ + time});
+    std::vector<Span>& row = timeline_.rows[who.value];
+    row.push_back({shared.action, now_, now_ + time});
+    if (update.value > 0) {
+      row.push_back({{Op::update, {}, shared.action.stage},
+                     now_ + time,
+                     now_ + time + update});
+    }
     timeline_.busy[who.value] += time + update;
     idle_[who.value] = false;
     events_.push({now_ + time + update, ++events_so_far_, turn});

@@ -114,6 +114,9 @@ void Validator::check_actions() {
       if (first.rank == rank && first != place) {
         report(place, spell(action, rank) + " a second time");
       }
+      if (action.op == Op::update) {
+        report(place, "updates come behind a schedule, not in it");
+      }
       check_range(action, place);
       check_order(action, place);
       if (!is_compute(action.op)) {

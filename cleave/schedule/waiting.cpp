@@ -47,7 +47,8 @@ std::vector<Bytes> waiting_bytes(const Schedule& schedule,
     const auto [op, microbatch, stage] = action;
     const int to = stage.value + (op == Op::forward ? 1 : -1);
     const auto taken = spans.find({op, microbatch, {to}});
-    if (op == Op::weight || taken == spans.end()) {
+    const bool hands_on = op == Op::forward || op == Op::backward;
+    if (!hands_on || taken == spans.end()) {
       continue;
     }
     const StageBytes& bytes = stages.at(stage.value);

@@ -28,6 +28,8 @@ const char* deed_of(Op op) {
       return "receiving gradients";
     case Op::send_backward:
       return "sending gradients";
+    case Op::update:
+      return "update";
   }
   return "action";
 }
@@ -122,7 +124,7 @@ void Executor::act(const SharedAction& shared, Rank by) {
   const auto [op, microbatch, stage] = shared.action;
   const bool adds = op == Op::weight || (op == Op::backward && !shared.split);
   if (adds && listener_->microbatch_done) {
-    listener_->microbatch_done(stage, shared.completes);
+    listener_->microbatch_done(stage, shared.completes, by);
   }
 }
 

@@ -46,7 +46,8 @@ struct PassResult {
   double loss_sum = 0;       // with the last stage: over all microbatches
   std::int64_t correct = 0;  // with it, judging classes: right answers
   Seconds busy;              // computing, not waiting
-  std::vector<Deed> deeds;   // where the pass is traced: every action
+  std::vector<Deed> deeds;   // where the pass is traced: every action, and
+                             // updates
 };
 
 // A shared parameter that stages beside this one use too. Gradients of every
@@ -73,8 +74,9 @@ struct GradientListener {
   // parameter.
   std::function<void(StageId, const at::Tensor& parameter)> parameter_done;
 
-  // The stage has the gradients of one more microbatch; whether these are all.
-  std::function<void(StageId, bool all)> microbatch_done;
+  // The stage has the gradients of one more microbatch, by the work of that
+  // rank; whether these are all.
+  std::function<void(StageId, bool all, Rank by)> microbatch_done;
 };
 
 // Runs one rank's row of a schedule on its stages.

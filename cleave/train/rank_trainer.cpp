@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "cleave/comm/clocks.h"
 #include "cleave/comm/collectives.h"
 #include "cleave/comm/group.h"
 #include "cleave/comm/memory.h"
@@ -171,12 +172,12 @@ StepResult RankTrainer::train(const Pass& pass) {
   const double learning_rate = options_.learning_rate.at(pass.step);
   const bool clips = options_.clip > 0;
   GradientListener listener;
-  listener.microbatch_done = [&](StageId done, bool all) {
+  listener.microbatch_done = [&](StageId done, bool all, Rank by) {
     own(done).update->add();
     if (all) {
       own(done).update->begin();
       if (!clips && !is_mirrored()) {
-        update(own(done), learning_rate);
+        update(own(done), learning_rate, by);
       }
     }
   };
@@ -197,9 +198,12 @@ StepResult RankTrainer::train(const Pass& pass) {
   }
   for (OwnStage& own : stages_) {
     if (clips || is_mirrored()) {
-      update(own, learning_rate);
+      update(own, learning_rate, pipeline_->rank());
     }
-    result.busy += own.updating;
+    result.busy += own.updated.span.end - own.updated.span.start;
+    if (pass.traced) {
+      result.deeds.push_back(own.updated);
+    }
   }
   share_tied_values();
   result.peak_memory = MemoryScope::current()->peak();
@@ -253,12 +257,12 @@ void RankTrainer::share_buffers() {
   }
 }
 
-void RankTrainer::update(OwnStage& own, double learning_rate) {
+void RankTrainer::update(OwnStage& own, double learning_rate, Rank by) {
   transport_->note({"update", own.id, {}});
-  own.updating = {};
-  const BusyTimer timer(own.updating);
+  const Seconds start = steady_now();
   own.update->step(learning_rate);
   own.stage.network().renew_copies();
+  own.updated = {{{Op::update, {}, own.id}, start, steady_now()}, by};
 }
 
 // Whether other stages own parameters that this rank uses too.

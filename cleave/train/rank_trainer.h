@@ -74,7 +74,7 @@ class RankTrainer {
     std::vector<TieLink> ties;
     std::vector<at::Tensor> parameters;
     std::unique_ptr<StageUpdate> update;
-    Seconds updating;  // the last time
+    Deed updated;  // the last time
   };
 
   bool is_mirrored() const { return mesh_.replicas > 1; }
@@ -84,7 +84,7 @@ class RankTrainer {
   void clip_gradients(StepResult& result);
   void share_buffers();
   at::Tensor global_norm(const std::vector<at::Tensor>& own_norms);
-  void update(OwnStage& own, double learning_rate);
+  void update(OwnStage& own, double learning_rate, Rank by);
   bool is_given_values() const;
   void share_tied_values();
 

@@ -105,6 +105,8 @@ TEST_F(Program, bad_configuration_is_told_in_one_line_and_leaves_nothing) {
                  {"train.bacth", "train.batch"});
   expect_refused("train " + small_config() + " --train.batch many",
                  {"train.batch", "an integer"});
+  expect_refused("train " + small_config() + " --parallel.lend maybe",
+                 {"parallel.lend", "true or false", "maybe"});
   expect_refused("train " + small_config() + " --parallel.stages 40",
                  {"cannot cut 6 layers into 40 stages", "between 1 and"});
   expect_refused("train " + small_config() + " --parallel.stages 3",
@@ -201,14 +203,18 @@ TEST_F(Program, a_traced_run_leaves_a_trace_and_a_page) {
   const nlohmann::json trace =
       nlohmann::json::parse(read_file(path("run") + "/trace.json"));
   std::set<int> steps;
+  int updates = 0;
   for (const nlohmann::json& event : trace.at("traceEvents")) {
     if (event.value("cat", "") == "compute") {
       steps.insert(event.at("args").at("step").get<int>());
+      updates += event.at("name") == "U" ? 1 : 0;
     }
   }
+  EXPECT_GE(updates, 2);  // one of every stage, in both steps
   EXPECT_EQ(steps, (std::set<int>{2, 3}));
   const std::string page = read_file(path("run") + "/timeline.html");
   EXPECT_LT(page.find("predicted"), page.find("measured"));
+  EXPECT_NE(page.find(">U of stage 0"), std::string::npos);
   EXPECT_NE(page.find("</html>"), std::string::npos);
 }
 

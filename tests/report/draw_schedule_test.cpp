@@ -112,6 +112,24 @@ TEST(DrawText, weight_gradients_have_a_letter_of_their_own) {
       std::string::npos);
 }
 
+TEST(DrawText, updates_stand_behind_the_rows) {
+  const Seconds one{1};
+  const Timeline drawn = simulate(parse_schedule("rank 0: F0 B0\n"
+                                                 "rank 1: F0 B0\n"),
+                                  {.stages = {{one, one}, {one, one}},
+                                   .forward_message = {{}},
+                                   .backward_message = {{}},
+                                   .updates = {one, one}});
+  EXPECT_EQ(
+      draw_text(drawn, 29),
+      "stage 0  F0──········B0══U━━━\n"
+      "stage 1  ····F0──B0══U━━━····\n"
+      "         0             5.00 s\n"
+      "         F forward, B backward, U update, · idle; bubble 40.0 %\n");
+  const std::string svg = draw_svg(drawn, "updates");
+  EXPECT_EQ(count(svg, "<title>U of stage 1: starts at 3.00 s"), 1);
+}
+
 TEST(DrawText, a_timeline_of_no_length_is_drawn_without_actions) {
   EXPECT_EQ(draw_text(timeline(gpipe({.ranks = 1, .microbatches = 2}), {}), 40),
             "stage 0  \n"

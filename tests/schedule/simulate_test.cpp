@@ -133,6 +133,9 @@ TEST(Simulate, updates_lengthen_a_rank_and_keep_it_busy) {
   const Timeline timeline = simulate(schedule, costs);
   EXPECT_EQ(timeline.length, Seconds{7 + 12});
   EXPECT_EQ(timeline.busy, (std::vector{Seconds{3 + 1}, Seconds{6 + 12}}));
+  EXPECT_EQ(to_text(timeline.rows[0]), "F0 0-1, B0 7-9, U 9-10");
+  const std::vector<Span>& last = timeline.rows[1];
+  EXPECT_EQ(to_text({last.end() - 2, last.end()}), "U 7-17, U 17-19");
   costs.updates.pop_back();
   EXPECT_THROW(simulate(schedule, costs), Error);
 }

@@ -36,6 +36,14 @@ TEST(Validate, a_schedule_without_any_backward_is_complete) {
             "");
 }
 
+TEST(Validate, updates_have_no_place_in_a_schedule) {
+  Schedule schedule = parse_schedule("rank 0: F0 B0\n");
+  schedule.rows[0].push_back({Op::update, {0}, {0}});
+  const std::vector<Problem> found = problems(schedule);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_NE(found[0].text.find("updates"), std::string::npos);
+}
+
 TEST(Validate, an_action_must_not_run_twice) {
   EXPECT_EQ(shown("rank 0: F0 B0 F0 F1 B1\n"),
             "rank 0: F0 B0 F0 F1 B1\n"
