@@ -25,7 +25,7 @@ Schedule found_schedule(const Plan& plan, int microbatches) {
 // A share of what a device needs that it may need more where devices lend, and
 // one that it may need more than it would by the plan's times.
 constexpr int kRoomShare = 10;
-constexpr int kSlackShare = 25;
+constexpr int kSlackShare = 16;
 
 // How much more each device may need where devices lend, who need these peaks
 // where they do not: as far as its budget goes.
