@@ -188,8 +188,8 @@ std::vector<SharedRow> training_rows(const Plan& plan,
   const ScheduleCosts costs = costs_of(plan);
   const std::vector<Bytes> waiting =
       messages_waiting(plan, schedule, simulate(schedule, costs));
-  const std::vector<Bytes> peaks =
-      sum_of(sum_of(alone, waiting), memory_beside(plan));
+  const std::vector<Bytes> in_order = sum_of(alone, waiting);
+  const std::vector<Bytes> peaks = sum_of(in_order, memory_beside(plan));
   std::vector<SharedRow> rows =
       shared_rows(schedule, stages, sum_of(alone, room_to_lend(plan, peaks)));
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
@@ -198,7 +198,8 @@ std::vector<SharedRow> training_rows(const Plan& plan,
   const std::vector<Bytes> most = simulate_lent_steps(rows, costs).most;
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
     const Bytes slack{peaks[rank].value / kSlackShare};
-    rows[rank].limit = std::min(rows[rank].limit, most[rank] + slack);
+    rows[rank].limit = std::min(rows[rank].limit,
+                                std::max(in_order[rank], most[rank]) + slack);
   }
   return rows;
 }
