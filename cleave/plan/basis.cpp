@@ -196,13 +196,9 @@ StagePlan stage_of(const PlanBasis& basis,
 
 void predict(Plan& plan, const Schedule& schedule) {
   const ScheduleCosts costs = costs_of(plan);
-  std::vector<StageBytes> kept;
-  for (const StagePlan& stage : plan.stages) {
-    kept.push_back(memory_of(stage));
-  }
   const Timeline timeline = simulate(schedule, costs);
   predict_step(plan, period(schedule, costs), timeline);
-  std::vector<Bytes> peaks = peak_bytes(schedule, kept);
+  std::vector<Bytes> peaks = peak_bytes(schedule, memory_of(plan));
   std::ranges::transform(peaks,
                          messages_waiting(plan, schedule, timeline),
                          peaks.begin(),

@@ -22,8 +22,8 @@ Schedule found_schedule(const Plan& plan, int microbatches) {
   return *found;
 }
 
-// A share of what a device needs that it may need more where devices lend, and
-// one that it may need more than it would by the plan's times.
+// Where devices lend, each may need this share more than in order, and this one
+// more than by the plan's times.
 constexpr int kRoomShare = 10;
 constexpr int kSlackShare = 16;
 
@@ -53,12 +53,18 @@ std::vector<Bytes> sum_of(std::vector<Bytes> some,
   return some;
 }
 
-std::vector<StageBytes> memory_of_stages(const Plan& plan) {
-  std::vector<StageBytes> stages;
-  for (const StagePlan& stage : plan.stages) {
-    stages.push_back(memory_of(stage));
-  }
-  return stages;
+StageBytes memory_of(const StagePlan& stage) {
+  return {.kept = stage.activations,
+          .kept_for_weights = stage.kept_for_weights,
+          .growth = stage.growth,
+          .first_growth = stage.first_growth,
+          .first_weight_growth = stage.first_weight_growth,
+          .working = stage.working,
+          .working_on_weights = stage.working_on_weights,
+          .gradients = stage.gradients,
+          .sums = stage.sums,
+          .leaving = stage.leaving,
+          .returning = stage.returning};
 }
 
 }  // namespace
@@ -97,18 +103,12 @@ ScheduleCosts costs_of(const Plan& plan) {
   return costs;
 }
 
-StageBytes memory_of(const StagePlan& stage) {
-  return {.kept = stage.activations,
-          .kept_for_weights = stage.kept_for_weights,
-          .growth = stage.growth,
-          .first_growth = stage.first_growth,
-          .first_weight_growth = stage.first_weight_growth,
-          .working = stage.working,
-          .working_on_weights = stage.working_on_weights,
-          .gradients = stage.gradients,
-          .sums = stage.sums,
-          .leaving = stage.leaving,
-          .returning = stage.returning};
+std::vector<StageBytes> memory_of(const Plan& plan) {
+  std::vector<StageBytes> stages;
+  for (const StagePlan& stage : plan.stages) {
+    stages.push_back(memory_of(stage));
+  }
+  return stages;
 }
 
 std::vector<Bytes> memory_beside(const Plan& plan) {
@@ -125,7 +125,7 @@ std::vector<Bytes> messages_waiting(const Plan& plan,
                                     const Schedule& schedule,
                                     const Timeline& timeline) {
   std::vector<Bytes> waiting =
-      waiting_bytes(schedule, timeline, memory_of_stages(plan));
+      waiting_bytes(schedule, timeline, memory_of(plan));
   std::vector<Bytes> one_each(waiting.size());
   const std::vector<Rank> placement = placement_of(plan);
   for (std::size_t i = 0; i < placement.size(); ++i) {
@@ -142,11 +142,10 @@ SearchProblem search_problem_of(const Plan& plan, int microbatches) {
   SearchProblem problem{.placement = placement_of(plan),
                         .microbatches = microbatches,
                         .costs = costs_of(plan),
-                        .memory = {},
+                        .memory = memory_of(plan),
                         .limits = std::vector<Bytes>(rank_count(plan))};
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
     const StagePlan& stage = plan.stages[i];
-    problem.memory.push_back(memory_of(stage));
     Bytes& limit = problem.limits[problem.placement[i].value];
     if (stage.memory.value > 0) {
       limit = limit.value == 0 ? stage.memory : limit;
@@ -180,7 +179,7 @@ Schedule schedule_of(const Plan& plan, int microbatches) {
 std::vector<SharedRow> training_rows(const Plan& plan,
                                      const Schedule& schedule) {
   check(schedule);
-  const std::vector<StageBytes> stages = memory_of_stages(plan);
+  const std::vector<StageBytes> stages = memory_of(plan);
   const std::vector<Bytes> alone = peak_bytes(schedule, stages);
   if (!plan.lend) {
     return shared_rows(schedule, stages, alone);

@@ -18,8 +18,8 @@ int rank_count(const Plan& plan);
 // hand may have none; its stages are then taken to be even.
 ScheduleCosts costs_of(const Plan& plan);
 
-// What the plan says about a stage's memory.
-StageBytes memory_of(const StagePlan& stage);
+// What the plan says about the memory of every stage.
+std::vector<StageBytes> memory_of(const Plan& plan);
 
 // For every rank, what it needs beside its row and messages: parameters and all
 // that is fixed, but for gradients, which the row makes.

@@ -68,7 +68,7 @@ std::vector<Sizable> sizable_networks() {
       {"resnet",
        resnet({.input = {1, 16, 16}, .outputs = 4, .width = 16, .depth = 3}),
        {torch::randn({32, 1, 16, 16}), torch::randint(4, {32})},
-       2.5},  // skips cross many cuts, and share their memory between threads
+       1.8},  // skips cross many cuts, and share their memory between threads
       {"mlp",
        mlp({.input = {256}, .outputs = 4, .width = 256, .depth = 8}),
        {torch::randn({512, 256}), torch::randint(4, {512})},
