@@ -39,14 +39,10 @@ Profile rescaled(const Profile& profile, std::int64_t batch, int microbatches) {
     layer.forward = mean / profiled * layer.forward;
     layer.backward = mean / profiled * layer.backward;
     layer.weight = mean / profiled * layer.weight;
-    for (const auto bytes : {&LayerCost::activations,
-                             &LayerCost::kept_for_weights,
-                             &LayerCost::crossing,
-                             &LayerCost::loose}) {
+    for (const auto bytes : kLayerSizes) {
       layer.*bytes = grown(layer.*bytes);
     }
-    for (const auto bytes :
-         {&LayerCost::working, &LayerCost::working_on_weights}) {
+    for (const auto bytes : kLayerNeeds) {
       layer.*bytes = std::max(layer.*bytes, grown(layer.*bytes));
     }
   }
@@ -65,6 +61,12 @@ Bytes gradient_memory(Bytes parameters, const PlanRequest& request) {
                                            : parameters;
 }
 
+// What a backward needs with one more layer, which comes first in it: what is
+// needed behind that is above what the layer leaves of what it kept.
+Bytes need_behind(Bytes needed, Bytes left, Bytes own) {
+  return std::max(needed + left, own);
+}
+
 void add_layer(const LayerCost& layer, double speed, StagePlan& stage) {
   stage.layers.push_back(layer.name);
   stage.forward += layer.forward / speed;
@@ -75,13 +77,21 @@ void add_layer(const LayerCost& layer, double speed, StagePlan& stage) {
   stage.fixed += layer.copies;
   stage.activations += layer.activations;
   stage.kept_for_weights += layer.kept_for_weights;
-  stage.growth += std::max(Bytes{}, layer.kept_for_weights - layer.activations);
-  stage.first_growth += std::max(Bytes{}, layer.parameters - layer.activations);
-  stage.first_weight_growth +=
-      std::max(Bytes{}, layer.parameters - layer.kept_for_weights);
   stage.working = std::max(stage.working, layer.working);
-  stage.working_on_weights =
-      std::max(stage.working_on_weights, layer.working_on_weights);
+  stage.backward_need = need_behind(stage.backward_need,
+                                    layer.kept_for_weights - layer.activations,
+                                    layer.backward_need);
+  stage.whole_need = need_behind(
+      stage.whole_need, Bytes{} - layer.activations, layer.whole_need);
+  stage.first_whole_need = need_behind(stage.first_whole_need,
+                                       layer.parameters - layer.activations,
+                                       layer.first_whole_need);
+  // Layers may have kept the same for their weights, and only the last lets go.
+  stage.weight_need = std::max(stage.weight_need, layer.weight_need);
+  stage.first_weight_need =
+      need_behind(stage.first_weight_need,
+                  std::max(Bytes{}, layer.parameters - layer.kept_for_weights),
+                  layer.first_weight_need);
 }
 
 // Where there is nothing to do for weights, nothing is done.
@@ -105,17 +115,29 @@ void add_messages(const PlanBasis& basis,
   const std::vector<LayerCost>& layers = basis.profile.layers;
   if (first > 0) {
     const LayerCost& before = layers[first - 1];
-    stage.activations += before.crossing;
-    stage.returning =
-        before.crossing + std::max(Bytes{}, before.crossing - before.loose);
+    stage.returning = before.crossing;
+    stage.shared = std::max(Bytes{}, before.crossing - before.loose);
   }
   if (end < std::ssize(layers)) {
     const LayerCost& last = layers[end - 1];
-    stage.activations = stage.activations - last.loose;
     stage.leaving = last.loose;
     stage.message = whole_picoseconds(message_time(last, basis.request));
   }
-  stage.activations = std::max(Bytes{}, stage.activations);
+}
+
+// A layer as one of a stage, with what its own backward lets go of: not what no
+// layer keeps, nor what leaves the stage, but what this layer is the first to
+// keep, and all that the stage was given if it is its first.
+LayerCost layer_in_stage(const std::vector<LayerCost>& layers,
+                         int layer,
+                         int first) {
+  LayerCost cost = layers[layer];
+  cost.activations = cost.activations - cost.loose;
+  if (layer > 0) {
+    const LayerCost& before = layers[layer - 1];
+    cost.activations += layer == first ? before.crossing : before.loose;
+  }
+  return cost;
 }
 
 // From the time of steps that follow each other, and one of them alone.
@@ -178,8 +200,9 @@ StagePlan stage_of(const PlanBasis& basis,
   StagePlan result{.device = device.name, .memory = device.memory};
   const std::vector<LayerCost>& layers = basis.profile.layers;
   for (int i = first; i < end; ++i) {
-    add_layer(layers[i], device.speed, result);
+    add_layer(layer_in_stage(layers, i, first), device.speed, result);
   }
+  result.activations = std::max(Bytes{}, result.activations);
   add_overhead(basis.profile.overhead, device.speed, result);
   for (Seconds* time :
        {&result.forward, &result.backward, &result.weight, &result.update}) {

@@ -78,10 +78,10 @@ void check_profile(const Profile& profile) {
                              [&](auto time) { return is_time(layer.*time); }) ||
         std::min({layer.parameters,
                   layer.kept_for_weights,
-                  layer.working,
-                  layer.working_on_weights,
                   layer.crossing,
-                  layer.loose}) < Bytes{0}) {
+                  layer.loose}) < Bytes{0} ||
+        std::ranges::any_of(
+            kLayerNeeds, [&](auto need) { return layer.*need < Bytes{0}; })) {
       fail("layer '" + layer.name +
                "' of the profile has a cost below zero, "
                "or one that is no number",

@@ -64,7 +64,10 @@ CutProblem Draft::cut_problem() const {
          .fixed =
              parameter_memory(layer.parameters, basis_.request) + layer.copies,
          .activations = layer.activations,
-         .working = layer.working});
+         .working = std::max({layer.working,
+                              layer.backward_need,
+                              layer.whole_need,
+                              layer.weight_need})});
     // Both neighbours handle a message forward and one backward.
     problem.cuts.push_back(2 * message_time(layer, basis_.request));
   }

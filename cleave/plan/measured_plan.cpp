@@ -64,12 +64,7 @@ Profile between(const Profile& small, const Profile& large, double samples) {
       cost.*time = std::max(Seconds{},
                             (1 - share) * (cost.*time) + share * (other.*time));
     }
-    for (const auto bytes : {&LayerCost::activations,
-                             &LayerCost::kept_for_weights,
-                             &LayerCost::working,
-                             &LayerCost::working_on_weights,
-                             &LayerCost::crossing,
-                             &LayerCost::loose}) {
+    const auto mix = [&](Bytes LayerCost::*bytes) {
       const double value =
           (1 - share) * static_cast<double>((cost.*bytes).value) +
           share * static_cast<double>((other.*bytes).value);
@@ -77,7 +72,9 @@ Profile between(const Profile& small, const Profile& large, double samples) {
       if (bytes != &LayerCost::activations) {
         cost.*bytes = std::max(Bytes{}, cost.*bytes);
       }
-    }
+    };
+    std::ranges::for_each(kLayerSizes, mix);
+    std::ranges::for_each(kLayerNeeds, mix);
   }
   return result;
 }

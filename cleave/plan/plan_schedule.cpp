@@ -4,8 +4,8 @@
 #include <string>
 
 #include "cleave/error.h"
+#include "cleave/schedule/lending_limits.h"
 #include "cleave/schedule/registry.h"
-#include "cleave/schedule/simulate_lending.h"
 #include "cleave/schedule/validate.h"
 #include "cleave/schedule/waiting.h"
 
@@ -23,14 +23,14 @@ Schedule found_schedule(const Plan& plan, int microbatches) {
 }
 
 // Where devices lend, each may need this share more than in order, and this one
-// more than by the plan's times.
+// if that is what it takes that nobody is stuck.
 constexpr int kRoomShare = 10;
-constexpr int kSlackShare = 16;
+constexpr int kMostRoomShare = 4;
 
-// How much more each device may need where devices lend, who need these peaks
-// where they do not: as far as its budget goes.
+// That share more than these peaks, for every device as far as its budget goes.
 std::vector<Bytes> room_to_lend(const Plan& plan,
-                                const std::vector<Bytes>& peaks) {
+                                const std::vector<Bytes>& peaks,
+                                int share) {
   const std::vector<Rank> placement = placement_of(plan);
   std::vector<Bytes> budgets(peaks.size());
   for (std::size_t i = 0; i < placement.size(); ++i) {
@@ -38,7 +38,7 @@ std::vector<Bytes> room_to_lend(const Plan& plan,
   }
   std::vector<Bytes> rooms;
   for (std::size_t rank = 0; rank < peaks.size(); ++rank) {
-    const Bytes room{peaks[rank].value / kRoomShare};
+    const Bytes room{peaks[rank].value / share};
     const Bytes left = budgets[rank] - peaks[rank];
     rooms.push_back(budgets[rank].value > 0 ? std::min(room, left) : room);
   }
@@ -56,15 +56,17 @@ std::vector<Bytes> sum_of(std::vector<Bytes> some,
 StageBytes memory_of(const StagePlan& stage) {
   return {.kept = stage.activations,
           .kept_for_weights = stage.kept_for_weights,
-          .growth = stage.growth,
-          .first_growth = stage.first_growth,
-          .first_weight_growth = stage.first_weight_growth,
           .working = stage.working,
-          .working_on_weights = stage.working_on_weights,
+          .backward_need = stage.backward_need,
+          .whole_need = stage.whole_need,
+          .first_whole_need = stage.first_whole_need,
+          .weight_need = stage.weight_need,
+          .first_weight_need = stage.first_weight_need,
           .gradients = stage.gradients,
           .sums = stage.sums,
           .leaving = stage.leaving,
-          .returning = stage.returning};
+          .returning = stage.returning,
+          .shared = stage.shared};
 }
 
 }  // namespace
@@ -130,7 +132,8 @@ std::vector<Bytes> messages_waiting(const Plan& plan,
   const std::vector<Rank> placement = placement_of(plan);
   for (std::size_t i = 0; i < placement.size(); ++i) {
     const StagePlan& stage = plan.stages[i];
-    one_each[placement[i].value] += stage.leaving + stage.returning;
+    one_each[placement[i].value] +=
+        stage.leaving + stage.returning + stage.shared;
   }
   for (std::size_t rank = 0; rank < waiting.size(); ++rank) {
     waiting[rank] = std::max(waiting[rank], one_each[rank]);
@@ -149,8 +152,9 @@ SearchProblem search_problem_of(const Plan& plan, int microbatches) {
     Bytes& limit = problem.limits[problem.placement[i].value];
     if (stage.memory.value > 0) {
       limit = limit.value == 0 ? stage.memory : limit;
-      limit = std::max(Bytes{1},
-                       limit - stage.fixed - stage.leaving - stage.returning);
+      limit = std::max(
+          Bytes{1},
+          limit - stage.fixed - stage.leaving - stage.returning - stage.shared);
     }
   }
   return problem;
@@ -187,18 +191,18 @@ std::vector<SharedRow> training_rows(const Plan& plan,
   const ScheduleCosts costs = costs_of(plan);
   const std::vector<Bytes> waiting =
       messages_waiting(plan, schedule, simulate(schedule, costs));
-  const std::vector<Bytes> in_order = sum_of(alone, waiting);
-  const std::vector<Bytes> peaks = sum_of(in_order, memory_beside(plan));
-  std::vector<SharedRow> rows =
-      shared_rows(schedule, stages, sum_of(alone, room_to_lend(plan, peaks)));
+  const std::vector<Bytes> beside = memory_beside(plan);
+  const std::vector<Bytes> peaks = sum_of(sum_of(alone, waiting), beside);
+  std::vector<SharedRow> rows = shared_rows(
+      schedule, stages, sum_of(alone, room_to_lend(plan, peaks, kRoomShare)));
+  const std::vector<Bytes> widest =
+      sum_of(sum_of(alone, waiting), room_to_lend(plan, peaks, kMostRoomShare));
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-    rows[rank].limit += waiting[rank];
+    rows[rank].limit = widest[rank];
   }
-  const std::vector<Bytes> most = simulate_lent_steps(rows, costs).most;
+  const std::vector<Bytes> limits = lending_limits(rows, costs, beside);
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-    const Bytes slack{peaks[rank].value / kSlackShare};
-    rows[rank].limit = std::min(rows[rank].limit,
-                                std::max(in_order[rank], most[rank]) + slack);
+    rows[rank].limit = limits[rank];
   }
   return rows;
 }

@@ -22,9 +22,15 @@ struct LayerCost {
   // it follows the layer before it on the same device. Below zero where it lets
   // go of more than it makes: of results before it that nobody needs any more.
   Bytes activations;
-  Bytes kept_for_weights;    // what stays between backward and weights
-  Bytes working;             // needed beside that while it computes, at most
-  Bytes working_on_weights;  // of that, while it computes those of weights
+  Bytes kept_for_weights;  // what stays between backward and weights
+  // Needed at most: while forward computes, beside what then stays; and above
+  // what there was before,
+  Bytes working;
+  Bytes backward_need;      // by a backward that leaves weights to wait,
+  Bytes whole_need;         // by one that does all,
+  Bytes first_whole_need;   // by the first such one, which makes gradients,
+  Bytes weight_need;        // by weights that waited,
+  Bytes first_weight_need;  // and by the first of those
   Bytes crossing;  // all values that cross a cut right behind this layer
   Bytes loose;     // of those, what no layer so far keeps
 
@@ -50,6 +56,18 @@ inline constexpr auto kOverheadTimes = {&StageOverhead::forward,
                                         &StageOverhead::backward,
                                         &StageOverhead::weight,
                                         &StageOverhead::update};
+
+// What stays of a layer's microbatch, and what is needed while it computes.
+inline constexpr auto kLayerSizes = {&LayerCost::activations,
+                                     &LayerCost::kept_for_weights,
+                                     &LayerCost::crossing,
+                                     &LayerCost::loose};
+inline constexpr auto kLayerNeeds = {&LayerCost::working,
+                                     &LayerCost::backward_need,
+                                     &LayerCost::whole_need,
+                                     &LayerCost::first_whole_need,
+                                     &LayerCost::weight_need,
+                                     &LayerCost::first_weight_need};
 
 // A model as the planner sees it: costs, no tensors.
 struct Profile {

@@ -18,27 +18,34 @@ Json to_json(const LayerCost& layer) {
           {"activation_bytes", layer.activations.value},
           {"kept_for_weights_bytes", layer.kept_for_weights.value},
           {"working_bytes", layer.working.value},
-          {"working_on_weights_bytes", layer.working_on_weights.value},
+          {"backward_need_bytes", layer.backward_need.value},
+          {"whole_need_bytes", layer.whole_need.value},
+          {"first_whole_need_bytes", layer.first_whole_need.value},
+          {"weight_need_bytes", layer.weight_need.value},
+          {"first_weight_need_bytes", layer.first_weight_need.value},
           {"crossing_bytes", layer.crossing.value},
           {"loose_bytes", layer.loose.value}};
 }
 
 LayerCost read_layer(const JsonFields& fields) {
-  return {
-      .name = fields.text("name"),
-      .forward = fields.milliseconds("forward_ms"),
-      .backward = fields.milliseconds("backward_ms"),
-      .weight = fields.milliseconds("weight_ms", Seconds{}),
-      .update = fields.milliseconds("update_ms", Seconds{}),
-      .parameters = fields.bytes("parameter_bytes"),
-      .copies = fields.bytes("copy_bytes", Bytes{}),
-      .activations = {fields.whole("activation_bytes", INT64_MIN)},
-      .kept_for_weights = fields.bytes("kept_for_weights_bytes", Bytes{}),
-      .working = fields.bytes("working_bytes", Bytes{}),
-      .working_on_weights = fields.bytes(
-          "working_on_weights_bytes", fields.bytes("working_bytes", Bytes{})),
-      .crossing = fields.bytes("crossing_bytes"),
-      .loose = fields.bytes("loose_bytes", Bytes{})};
+  const Bytes working = fields.bytes("working_bytes", Bytes{});
+  return {.name = fields.text("name"),
+          .forward = fields.milliseconds("forward_ms"),
+          .backward = fields.milliseconds("backward_ms"),
+          .weight = fields.milliseconds("weight_ms", Seconds{}),
+          .update = fields.milliseconds("update_ms", Seconds{}),
+          .parameters = fields.bytes("parameter_bytes"),
+          .copies = fields.bytes("copy_bytes", Bytes{}),
+          .activations = {fields.whole("activation_bytes", INT64_MIN)},
+          .kept_for_weights = fields.bytes("kept_for_weights_bytes", Bytes{}),
+          .working = working,
+          .backward_need = fields.bytes("backward_need_bytes", working),
+          .whole_need = fields.bytes("whole_need_bytes", working),
+          .first_whole_need = fields.bytes("first_whole_need_bytes", working),
+          .weight_need = fields.bytes("weight_need_bytes", working),
+          .first_weight_need = fields.bytes("first_weight_need_bytes", working),
+          .crossing = fields.bytes("crossing_bytes"),
+          .loose = fields.bytes("loose_bytes", Bytes{})};
 }
 
 Json to_json(const StageOverhead& overhead) {
@@ -100,7 +107,11 @@ Profile parse_profile(const std::string& json, const std::string& source) {
                                                  "activation_bytes",
                                                  "kept_for_weights_bytes",
                                                  "working_bytes",
-                                                 "working_on_weights_bytes",
+                                                 "backward_need_bytes",
+                                                 "whole_need_bytes",
+                                                 "first_whole_need_bytes",
+                                                 "weight_need_bytes",
+                                                 "first_weight_need_bytes",
                                                  "crossing_bytes",
                                                  "loose_bytes"})) {
     profile.layers.push_back(read_layer(layer));

@@ -38,6 +38,7 @@ Bytes sum_of(const std::vector<Bytes>& all) {
 struct Kind {
   int first = 0;  // of them
   Values inputs;
+  Needs needs;
   std::vector<int> layers;
 };
 
@@ -72,12 +73,16 @@ std::map<std::string, Kind> measure_sizes(
   for (int layer = 0; layer < model.size(); ++layer) {
     Trial trial(model, layer, options, memory);
     Kind& kind = kinds[trial.kind(values)];
-    if (kind.layers.empty()) {
+    const bool is_first = kind.layers.empty();
+    if (is_first) {
       kind.first = layer;
       kind.inputs = values;
     }
     kind.layers.push_back(layer);
     const Footprint found = trial.footprint(values);
+    if (is_first) {
+      kind.needs = trial.needs(values, batch, options.loss);
+    }
     const Bytes let_go = let_go_of(found, loose);
     values.clear();
     for (const TrialOutput& output : found.outputs) {
@@ -89,6 +94,9 @@ std::map<std::string, Kind> measure_sizes(
         .parameters = trial.parameter_bytes(),
         .copies = trial.copied_bytes(),
         .activations = found.made - let_go,
+        .whole_need = kind.needs.whole,
+        .first_whole_need = kind.needs.first_whole,
+        .first_weight_need = kind.needs.first_weight,
         .crossing = is_last ? Bytes{} : bytes_of(values),
         .loose = is_last ? Bytes{} : sum_of(loose),
     });
@@ -153,7 +161,8 @@ void set_cost(const Timing& found,
   cost.update = std::max(Seconds{}, found.update - stage.update);
   cost.kept_for_weights = found.kept_for_weights;
   cost.working = found.working;
-  cost.working_on_weights = found.working_on_weights;
+  cost.backward_need = found.backward_need;
+  cost.weight_need = found.weight_need;
 }
 
 void measure_layers(const Model& model,

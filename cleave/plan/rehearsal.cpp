@@ -45,7 +45,8 @@ Timing medians_of(std::vector<Timing> timings) {
           median_of(timings, &Timing::update),
           timings.back().kept_for_weights,
           timings.back().working,
-          timings.back().working_on_weights};
+          timings.back().backward_need,
+          timings.back().weight_need};
 }
 
 }  // namespace

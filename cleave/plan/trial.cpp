@@ -115,10 +115,35 @@ Footprint Trial::footprint(const Values& inputs) {
   return found;
 }
 
+Needs Trial::needs(const Values& inputs, const Batch& batch, const Loss& loss) {
+  const auto whole = [&] {
+    stage_.begin(/*split=*/false);
+    run_forward(inputs, batch, loss);
+    backward();
+    return timing_.backward_need;
+  };
+  Needs found{.first_whole = whole()};
+  found.whole = whole();
+  for (at::Tensor& parameter : parameters_) {
+    parameter.mutable_grad() = at::Tensor();
+  }
+  forward(inputs, batch, loss);
+  backward();
+  weights();
+  found.first_weight = timing_.weight_need;
+  return found;
+}
+
 void Trial::forward(const Values& inputs,
                     const Batch& batch,
                     const Loss& loss) {
   stage_.begin(/*split=*/true);
+  run_forward(inputs, batch, loss);
+}
+
+void Trial::run_forward(const Values& inputs,
+                        const Batch& batch,
+                        const Loss& loss) {
   gradients_.clear();
   Values given = copies_of(inputs);
   memory_->reset_peak();
@@ -146,7 +171,7 @@ void Trial::backward() {
   const Clock::time_point start = Clock::now();
   gradients_ = stage_.backward(kOnly, std::move(gradients_));
   timing_.backward = since(start);
-  timing_.working = std::max(timing_.working, memory_->peak() - kept);
+  timing_.backward_need = memory_->peak() - kept;
   gradients_.clear();
 }
 
@@ -157,8 +182,7 @@ void Trial::weights() {
   const Clock::time_point start = Clock::now();
   stage_.weights(kOnly);
   timing_.weight = since(start);
-  timing_.working_on_weights = memory_->peak() - open;
-  timing_.working = std::max(timing_.working, timing_.working_on_weights);
+  timing_.weight_need = memory_->peak() - open;
   timing_.kept_for_weights = std::max(open - memory_->live(), Bytes{0});
 }
 

@@ -25,6 +25,13 @@ struct Footprint {
   Bytes made;  // its new outputs, and what else it keeps for backward
 };
 
+// What a layer needs at other times than in its turns.
+struct Needs {
+  Bytes whole;  // by a backward that leaves nothing to weights
+  Bytes first_whole;
+  Bytes first_weight;
+};
+
 // What one turn of a layer took, in time and memory.
 struct Timing {
   Seconds forward;
@@ -32,8 +39,9 @@ struct Timing {
   Seconds weight;
   Seconds update;
   Bytes kept_for_weights;
-  Bytes working;             // of all
-  Bytes working_on_weights;  // of the weights alone
+  Bytes working;
+  Bytes backward_need;
+  Bytes weight_need;
 };
 
 // Runs a layer as a stage of its own, in the memory given.
@@ -50,6 +58,9 @@ class Trial {
   // Runs it once in training, forward only.
   Footprint footprint(const Values& inputs);
 
+  // Runs it some times in training. REQUIRES: it has had no turn yet.
+  Needs needs(const Values& inputs, const Batch& batch, const Loss& loss);
+
   // A turn: these four in this order. Other trials may have their turns in
   // between.
   void forward(const Values& inputs, const Batch& batch, const Loss& loss);
@@ -64,6 +75,7 @@ class Trial {
   Bytes parameter_bytes() const;
 
  private:
+  void run_forward(const Values& inputs, const Batch& batch, const Loss& loss);
   Bytes freed_by_dropping(at::Tensor& value) const;
 
   Stage stage_;

@@ -69,7 +69,6 @@ std::vector<WeightRule> weight_rules(int ranks) {
 }  // namespace
 
 std::vector<ListRule> list_rules(const SearchProblem& problem) {
-  using Turn = ListRule::Turn;
   using Stage = ListRule::Stage;
   const int stages = static_cast<int>(problem.placement.size());
   const int ranks = static_cast<int>(problem.limits.size());
@@ -79,8 +78,9 @@ std::vector<ListRule> list_rules(const SearchProblem& problem) {
   std::vector<ListRule> all;
   for (const std::vector<int>& in_flight : in_flight_limits(problem)) {
     for (const WeightRule& weights : weight_rules(ranks)) {
-      for (const Turn turn :
-           {Turn::backward_first, Turn::forward_first, Turn::alternate}) {
+      for (const ListRule::Turn turn : {ListRule::Turn::backward_first,
+                                        ListRule::Turn::forward_first,
+                                        ListRule::Turn::alternate}) {
         for (const Stage stage : stage_rules) {
           for (const bool at_once : {false, true}) {
             all.push_back({turn,

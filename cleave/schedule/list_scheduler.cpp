@@ -100,7 +100,18 @@ double ListScheduler::ready_backward(int stage) const {
 // Of one microbatch, at any time.
 std::int64_t ListScheduler::most_kept(int stage) const {
   const StageBytes& bytes = problem_.memory[stage];
-  return (bytes.kept + (judge_.splits(stage) ? bytes.growth : Bytes{})).value;
+  const Bytes later = judge_.splits(stage) ? bytes.kept_for_weights : Bytes{};
+  return std::max(bytes.kept, later).value;
+}
+
+// By one action, beside what is kept.
+std::int64_t ListScheduler::most_needed(int stage) const {
+  const StageBytes& bytes = problem_.memory[stage];
+  return (judge_.splits(stage)
+              ? std::max(
+                    {bytes.working, bytes.backward_need, bytes.weight_need})
+              : std::max(bytes.working, bytes.whole_need))
+      .value;
 }
 
 // Whether the rank can keep another forward of the stage, and then still all
@@ -119,7 +130,7 @@ bool ListScheduler::has_room(int stage) const {
     if (forwards_[other] <= oldest && !counted) {
       needed += most_kept(other);
     }
-    working = std::max(working, problem_.memory[other].working.value);
+    working = std::max(working, most_needed(other));
   }
   return needed + working <= limit;
 }

@@ -55,6 +55,7 @@ class ListScheduler {
   double ready_forward(int stage) const;
   double ready_backward(int stage) const;
   std::int64_t most_kept(int stage) const;
+  std::int64_t most_needed(int stage) const;
   bool has_room(int stage) const;
   bool is_better(const Choice& a, const Choice& b, int rank) const;
   Choice choose(int rank) const;

@@ -35,11 +35,11 @@ Bytes change_by(Op op, const StageBytes& bytes, bool split) {
 }
 
 Bytes needed_for(Op op, const StageBytes& bytes, bool split) {
-  const Bytes more = op == Op::forward             ? bytes.kept
-                     : op == Op::backward && split ? bytes.growth
-                                                   : Bytes{};
-  return more + (op == Op::weight ? bytes.working_on_weights : bytes.working) +
-         (makes_gradients(op, split) ? bytes.sums : Bytes{});
+  const Bytes needed = op == Op::forward  ? bytes.kept + bytes.working
+                       : op == Op::weight ? bytes.weight_need
+                       : split            ? bytes.backward_need
+                                          : bytes.whole_need;
+  return needed + (makes_gradients(op, split) ? bytes.sums : Bytes{});
 }
 
 std::vector<std::vector<MemoryUse>> memory_uses(
@@ -58,7 +58,9 @@ std::vector<std::vector<MemoryUse>> memory_uses(
       const bool split = order.is_split(stage, microbatch);
       use = {needed_for(op, bytes, split), change_by(op, bytes, split)};
       if (makes_gradients(op, split) && has_gradients.insert(stage).second) {
-        use.needed += split ? bytes.first_weight_growth : bytes.first_growth;
+        use.needed =
+            (split ? bytes.first_weight_need : bytes.first_whole_need) +
+            bytes.sums;
         use.change += bytes.gradients;
       }
     }

@@ -18,20 +18,23 @@ std::vector<int> peak_in_flight(const Schedule& schedule);
 struct StageBytes {
   Bytes kept;              // from F to B
   Bytes kept_for_weights;  // from B to W, where the schedule has W
-  Bytes growth;            // at most, while B turns the first into the second
-  Bytes first_growth;      // or, the first B without a W, into gradients
-  Bytes first_weight_growth;  // while the first W turns the second into those
-  Bytes working;              // beside that, while it does anything, at most
-  Bytes working_on_weights;   // and while it does W
-  Bytes gradients;            // of the weights: from the first one on
-  Bytes sums;                 // beside that, while gradients are made
-  Bytes leaving;              // from F until the next stage takes it
-  Bytes returning;            // from B until the stage before takes it
+  Bytes working;           // beside what then stays, while it does F, at most
+  // Above what there was before, at most:
+  Bytes backward_need;      // while it does a B that leaves a W
+  Bytes whole_need;         // a B that leaves none
+  Bytes first_whole_need;   // the first of those
+  Bytes weight_need;        // a W
+  Bytes first_weight_need;  // the first of those
+  Bytes gradients;          // of the weights: from the first one on
+  Bytes sums;               // beside that, while gradients are made
+  Bytes leaving;            // from F until the next stage takes it
+  Bytes returning;          // from B until the stage before takes it
+  Bytes shared;             // from B until that of the stage before has ended
 };
 
 // By how much what a rank keeps changes with a compute action of the stage, and
-// what it needs while it does that, above what it kept before. `split`: the
-// microbatch has a W.
+// what it needs while it does that, above what it kept before, unless it is the
+// first to make gradients. `split`: the microbatch has a W.
 Bytes change_by(Op op, const StageBytes& bytes, bool split);
 Bytes needed_for(Op op, const StageBytes& bytes, bool split);
 

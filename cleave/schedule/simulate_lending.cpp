@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <queue>
+#include <random>
 #include <utility>
 
 namespace cleave {
@@ -20,14 +21,55 @@ struct Event {
   }
 };
 
+// How much longer things take than planned.
+class Delays {
+ public:
+  Delays(std::optional<Disturbance> disturbance, std::size_t ranks)
+      : ranks_(ranks, 1.0), disturbed_(disturbance) {
+    if (disturbance) {
+      random_.seed(disturbance->number);
+      for (double& rank : ranks_) {
+        rank = about_one(0.1);
+      }
+    }
+  }
+
+  // Of the next action, if this rank does it.
+  double factor(Rank who) {
+    if (!disturbed_) {
+      return 1.0;
+    }
+    constexpr double kHeldUp = 3;
+    const double held_up = uniform() < 0.01 ? kHeldUp : 1.0;
+    return ranks_[who.value] * about_one(0.2) * held_up;
+  }
+
+ private:
+  double uniform() {
+    return static_cast<double>(random_()) /
+           static_cast<double>(std::mt19937::max());
+  }
+
+  // Mostly closer to it than that.
+  double about_one(double within) {
+    return 1 + within * (uniform() + uniform() - 1);
+  }
+
+  std::mt19937 random_;
+  std::vector<double> ranks_;
+  bool disturbed_;
+};
+
 // Several steps of the same rows, one after the other.
 class LendingRun {
  public:
   LendingRun(const std::vector<SharedRow>& rows,
              const ScheduleCosts& costs,
-             std::int64_t steps)
+             std::int64_t steps,
+             std::optional<Disturbance> disturbance = std::nullopt)
       : rows_(rows),
         costs_(costs),
+        delays_(disturbance, rows.size()),
         turns_(static_cast<int>(rows.size())),
         open_(rows.size(), 0),
         idle_(rows.size(), true),
@@ -84,6 +126,7 @@ class LendingRun {
     const SharedAction& shared = turns_.at(turn);
     const int stage = shared.action.stage.value;
     const Seconds time =
+        delays_.factor(who) *
         time_of(shared.action.op, costs_.stages[stage], shared.split);
     const Seconds update = shared.completes && !costs_.updates.empty()
                                ? costs_.updates[stage]
@@ -141,6 +184,7 @@ class LendingRun {
 
   const std::vector<SharedRow>& rows_;
   const ScheduleCosts& costs_;
+  Delays delays_;
   Turns turns_;
   std::vector<std::int64_t> open_;  // the step that each rank's row is of
   std::vector<bool> idle_;
@@ -173,11 +217,12 @@ Timeline simulate_lending(const std::vector<SharedRow>& rows,
 }
 
 LentSteps simulate_lent_steps(const std::vector<SharedRow>& rows,
-                              const ScheduleCosts& costs) {
+                              const ScheduleCosts& costs,
+                              std::optional<Disturbance> disturbance) {
   constexpr std::int64_t kSteps = 8;
   constexpr std::int64_t kFirst = 2;  // the first ones find the pipeline empty
   check_costs(costs, stages_of(rows));
-  LendingRun run(rows, costs, kSteps);
+  LendingRun run(rows, costs, kSteps, disturbance);
   run.run();
   return {(run.ends()[kSteps - 1] - run.ends()[kFirst - 1]) /
               static_cast<double>(kSteps - kFirst),

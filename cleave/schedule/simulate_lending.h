@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "cleave/schedule/simulate.h"
@@ -14,13 +15,23 @@ namespace cleave {
 Timeline simulate_lending(const std::vector<SharedRow>& rows,
                           const ScheduleCosts& costs);
 
+// One of many ways in which times differ from those planned, as on machines
+// that have other work too: an action takes up to a fifth more or less, one in
+// a hundred three times as long, and some ranks take up to a tenth more or less
+// for everything. The same for the same number, everywhere.
+struct Disturbance {
+  unsigned number = 0;
+};
+
 // Many steps that follow each other.
 struct LentSteps {
   Seconds period;           // from step to step, as period() has it for ranks
                             // that do not lend
   std::vector<Bytes> most;  // that each rank needed
 };
-LentSteps simulate_lent_steps(const std::vector<SharedRow>& rows,
-                              const ScheduleCosts& costs);
+LentSteps simulate_lent_steps(
+    const std::vector<SharedRow>& rows,
+    const ScheduleCosts& costs,
+    std::optional<Disturbance> disturbance = std::nullopt);
 
 }  // namespace cleave

@@ -68,18 +68,17 @@ void add_handing_on(const Order& order,
     return;
   }
   const bool forward = op == Op::forward;
-  const auto size = [&](StageId maker) {
-    const StageBytes& bytes = stages.at(maker.value);
-    return forward ? bytes.leaving : bytes.returning;
-  };
   const StageId before{stage.value - (forward ? 1 : -1)};
   const StageId behind{stage.value + (forward ? 1 : -1)};
   if (const auto from = order.place({op, microbatch, before})) {
+    const StageBytes& bytes = stages.at(before.value);
     shared.taken_from = from->rank;
-    shared.taken = size(before);
+    shared.taken = forward ? bytes.leaving : bytes.returning;
+    shared.let_go = forward ? Bytes{} : bytes.shared;
   }
   if (order.place({op, microbatch, behind})) {
-    shared.leaves = size(stage);
+    const StageBytes& bytes = stages.at(stage.value);
+    shared.leaves = forward ? bytes.leaving : bytes.returning + bytes.shared;
   }
 }
 
@@ -147,7 +146,7 @@ bool Turns::fits(const Turn& turn) const {
   if (now + needed_by(at(turn)) > open.row->limit) {
     return turn.place == open.next && is_stuck(open);
   }
-  return leaves_room(open, turn.place);
+  return leaves_room(turn);
 }
 
 // Whether nothing runs that could free memory, nor will: a rank without a row,
@@ -165,16 +164,22 @@ bool Turns::is_stuck(const OpenRow& open) const {
 
 // Whether an action before its time leaves room for those it overtakes: they
 // come while what it leaves behind is kept.
-bool Turns::leaves_room(const OpenRow& open, int place) {
+bool Turns::leaves_room(const Turn& turn) const {
+  const OpenRow& open = rows_[turn.row.value];
   const std::vector<SharedAction>& actions = open.row->actions;
+  const Bytes waiting = waiting_[turn.row.value] + at(turn).leaves;
   Bytes early;  // what those leave behind that are further on
-  for (int i = std::max(open.furthest, place); i >= open.next; --i) {
+  for (int i = std::max(open.furthest, turn.place); i >= open.next; --i) {
     const SharedAction& action = actions[i];
-    if (open.begun[i] || i == place) {
+    if (open.begun[i] || i == turn.place) {
       early += action.memory.change;
-    } else if (i < place && action.kept_before + action.memory.needed + early >
-                                open.row->bound) {
-      return false;
+    } else if (i < turn.place) {
+      const Bytes alone = action.kept_before + action.memory.needed;
+      if (alone + early > open.row->bound ||
+          (alone + waiting <= open.row->limit &&
+           alone + waiting + early > open.row->limit)) {
+        return false;
+      }
     }
   }
   return true;
@@ -258,6 +263,8 @@ void Turns::end(const Turn& turn) {
   open.needed = open.needed - needed_by(action);
   open.kept += action.memory.change;
   waiting_[turn.row.value] += action.leaves;
+  Bytes& shared = waiting_[action.taken_from.value];
+  shared = shared - action.let_go;
   note_need(turn.row);
 }
 

@@ -24,12 +24,13 @@ struct SharedAction {
                                   // message
   std::optional<Action> send;     // what it found, where that goes by message
   MemoryUse memory;
-  Bytes kept_before;  // by the row, where all is done in order
-  Bytes leaves;       // what then waits for the next to take it, in the row's
-                      // memory, whether it goes by message or not
-  Rank taken_from;    // the row whose memory it frees of what it takes
-  Bytes taken;
-  bool split = false;      // the microbatch has a W in this stage
+  Bytes kept_before;   // by the row, where all is done in order
+  Bytes leaves;        // what then waits for the next to take it, in the row's
+                       // memory, whether it goes by message or not
+  Rank taken_from;     // the row whose memory it frees: when it begins,
+  Bytes taken;         // of what it takes, and
+  Bytes let_go;        // when it has ended, of what both had
+  bool split = false;  // the microbatch has a W in this stage
   bool completes = false;  // the last to add to its stage's gradients
 };
 
@@ -41,7 +42,8 @@ struct SharedRow {
   // all is done in order.
   Bytes bound;
   // What it may need with all that waits: nothing begins where it would need
-  // more at once, unless nobody could do anything then.
+  // more at once, or, before its time, where what it overtakes would for this
+  // reason, unless nobody could do anything then.
   Bytes limit;
 };
 
@@ -117,7 +119,7 @@ class Turns {
   // Smaller where a row is further behind.
   static std::pair<std::int64_t, double> progress(const OpenRow& row);
   bool fits(const Turn& turn) const;
-  static bool leaves_room(const OpenRow& open, int place);
+  bool leaves_room(const Turn& turn) const;
   bool is_stuck(const OpenRow& open) const;
   bool can_begin(const Turn& turn, const Arrived& arrived) const;
 

@@ -52,10 +52,13 @@ std::vector<Bytes> waiting_bytes(const Schedule& schedule,
       continue;
     }
     const StageBytes& bytes = stages.at(stage.value);
-    const Bytes size = op == Op::forward ? bytes.leaving : bytes.returning;
+    const bool forward = op == Op::forward;
+    const Bytes size = forward ? bytes.leaving : bytes.returning;
+    const Bytes shared = forward ? Bytes{} : bytes.shared;
     std::vector<Change>& of_rank = changes.at(order.place(action)->rank.value);
-    of_rank.push_back({span.end, size});
+    of_rank.push_back({span.end, size + shared});
     of_rank.push_back({taken->second.start, Bytes{} - size});
+    of_rank.push_back({taken->second.end, Bytes{} - shared});
   }
   std::vector<Bytes> most;
   most.reserve(changes.size());

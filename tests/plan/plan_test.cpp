@@ -202,6 +202,7 @@ TEST(MakePlan, counts_states_activations_in_flight_and_the_working_set) {
     layer.working = {30};
   }
   profile.layers[1].activations = {50};
+  profile.layers[2].loose = {};  // nothing leaves it
   const Plan plan = make_plan(profile,
                               devices(3),
                               {.batch = 8,
@@ -219,6 +220,30 @@ TEST(MakePlan, counts_states_activations_in_flight_and_the_working_set) {
             Bytes{300 + 2 * (7 + 50 - 5) + 30 + 5 + 7 + 2});
   EXPECT_EQ(plan.stages[2].peak, Bytes{300 + 1 * (7 + 20) + 30 + 7 + 2});
   EXPECT_EQ(plan.stages[1].parameters, Bytes{100});
+}
+
+TEST(MakePlan, a_backward_needs_less_where_layers_behind_have_let_go) {
+  Profile profile = profile_of({0.001, 0.001, 0.001});
+  for (LayerCost& layer : profile.layers) {
+    layer.parameters = {100};
+    layer.activations = {20};
+    layer.kept_for_weights = {25};
+    layer.backward_need = {30};
+    layer.whole_need = {40};
+    layer.first_whole_need = {120};
+    layer.weight_need = {50};
+    layer.first_weight_need = {110};
+  }
+  profile.layers[0].whole_need = {90};
+  profile.layers[1].loose = {20};  // the next one keeps it
+  const Plan plan = make_plan(profile, devices(1), {.batch = 1});
+  ASSERT_EQ(plan.stages.size(), 1U);
+  const StagePlan& stage = plan.stages[0];
+  EXPECT_EQ(stage.backward_need, Bytes{30 + 2 * 25 - 40 - 0});
+  EXPECT_EQ(stage.whole_need, Bytes{90 - 40 - 0});
+  EXPECT_EQ(stage.first_whole_need, Bytes{120 + 100 - 40 + 100 - 0});
+  EXPECT_EQ(stage.weight_need, Bytes{50});
+  EXPECT_EQ(stage.first_weight_need, Bytes{110 + 75 + 75});
 }
 
 TEST(MakePlan, costs_grow_with_the_samples_of_a_microbatch) {

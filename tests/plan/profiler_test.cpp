@@ -8,6 +8,7 @@
 #include "cleave/error.h"
 #include "cleave/model/families.h"
 #include "cleave/model/stage.h"
+#include "cleave/plan/basis.h"
 #include "cleave/plan/measured_plan.h"
 
 namespace cleave {
@@ -104,6 +105,99 @@ TEST(Profiler, activations_add_up_to_what_a_stage_keeps) {
   expect_right_activations(
       resnet({.input = {1, 8, 8}, .outputs = 2, .width = 8, .depth = 2}),
       {torch::randn({3, 1, 8, 8}), torch::randint(2, {3})});
+}
+
+// What a stage's backwards need in a device's memory, where they come after
+// each other.
+struct BackwardNeeds {
+  Bytes backward;
+  Bytes weight;
+};
+
+std::vector<BackwardNeeds> backward_needs(Stage& stage,
+                                          const Values& inputs,
+                                          bool split,
+                                          int turns) {
+  const auto memory = std::make_shared<DeviceMemory>();
+  const MemoryScope scope(memory);
+  const auto needed = [&](const auto& action) {
+    const Bytes before = memory->live();
+    memory->reset_peak();
+    action();
+    return memory->peak() - before;
+  };
+  std::vector<BackwardNeeds> found;
+  stage.begin(split);
+  for (int turn = 0; turn < turns; ++turn) {
+    Values values;
+    for (const at::Tensor& input : inputs) {
+      values.push_back(input.clone());
+      values.back().set_requires_grad(input.requires_grad());
+    }
+    values = stage.forward({turn}, std::move(values), {0, 1, {turn}}, {});
+    Bytes seeds;
+    for (at::Tensor& value : values) {
+      const bool wanted = value.requires_grad();
+      value = wanted ? at::ones_like(value) : at::Tensor();
+      seeds += Bytes{wanted ? static_cast<std::int64_t>(value.nbytes()) : 0};
+    }
+    BackwardNeeds& needs = found.emplace_back();
+    needs.backward =
+        seeds + needed([&] { stage.backward({turn}, std::move(values)); });
+    needs.weight = needed([&] { stage.weights({turn}); });
+  }
+  return found;
+}
+
+void expect_enough(Bytes predicted, Bytes needed, const std::string& what) {
+  EXPECT_GE(predicted.value, needed.value) << what;
+  EXPECT_LE(predicted.value, 2 * needed.value) << what;
+}
+
+void expect_right_needs(const Model& model, const Batch& batch) {
+  const PlanBasis basis(
+      profile(model, batch, {cross_entropy}, {two_devices().front()}),
+      {.batch = batch.inputs.size(0), .microbatches = 1},
+      1);
+  for (int first = 0; first + 1 < model.size(); ++first) {
+    Values inputs{batch.inputs};
+    if (first > 0) {
+      inputs = Stage(model, 0, first).forward({0}, inputs, {0, 1, {0}}, {});
+    }
+    for (int end = first + 1; end < model.size(); ++end) {
+      const std::string what =
+          std::to_string(first) + " to " + std::to_string(end);
+      const StagePlan plan = stage_of(basis, {}, first, end);
+      if (plan.parameters == Bytes{}) {
+        continue;
+      }
+      Stage whole(model, first, end);
+      Stage split(model, first, end);
+      const auto in_one = backward_needs(whole, inputs, false, 2);
+      const auto in_two = backward_needs(split, inputs, true, 2);
+      expect_enough(
+          plan.first_whole_need, in_one[0].backward, what + ", first whole");
+      expect_enough(plan.whole_need, in_one[1].backward, what + ", whole");
+      expect_enough(plan.backward_need, in_two[1].backward, what + ", B");
+      EXPECT_GE(plan.first_weight_need, in_two[0].weight) << what;
+      EXPECT_GE(plan.weight_need, in_two[1].weight) << what;
+    }
+  }
+}
+
+TEST(Profiler, what_backwards_need_is_what_a_stage_needs) {
+  expect_right_needs(
+      mlp({.input = {64}, .outputs = 4, .width = 64, .depth = 3}),
+      {torch::randn({64, 64}), torch::randint(4, {64})});
+  expect_right_needs(
+      gpt({.width = 64,
+           .depth = 2,
+           .heads = 2,
+           .context = 32,
+           .vocabulary = 256,
+           .tied = false,
+           .head_parts = 2}),
+      {torch::randint(256, {2, 32}), torch::randint(256, {2, 32})});
 }
 
 TEST(Profiler, layers_of_the_same_kind_are_measured_once) {

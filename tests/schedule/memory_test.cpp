@@ -40,11 +40,12 @@ TEST(PeakBytes,
      counts_what_actions_need_and_gradients_from_the_first_backward) {
   std::vector<StageBytes> one{{.kept = {10},
                                .kept_for_weights = {12},
-                               .growth = {5},
-                               .first_growth = {400},
-                               .first_weight_growth = {990},
                                .working = {100},
-                               .working_on_weights = {70},
+                               .backward_need = {105},
+                               .whole_need = {100},
+                               .first_whole_need = {500},
+                               .weight_need = {70},
+                               .first_weight_need = {1060},
                                .gradients = {1000}}};
   const auto peak = [&](const std::string& row) {
     return peak_bytes(parse_schedule("rank 0: " + row + "\n"), one).at(0);

@@ -213,6 +213,24 @@ TEST(Turns, nothing_is_begun_early_without_room_for_what_it_overtakes) {
   }
 }
 
+// By then 2 wait, F2 leaves a third, and B0 still needs 25.
+TEST(Turns, what_waits_leaves_less_room_for_what_is_overtaken) {
+  StageBytes bytes = kSome;
+  bytes.first_whole_need = {5};
+  bytes.leaving = {1};
+  for (const auto& [limit, can] :
+       std::vector<std::pair<Bytes, bool>>{{{37}, false}, {{38}, true}}) {
+    std::vector<SharedRow> rows =
+        rows_of(parse_schedule(kOneFOneB), kPlenty, bytes);
+    rows[0].limit = limit;
+    Turns turns(2);
+    turns.open(kFirst, 1, rows[0]);
+    do_next(turns, kFirst);
+    do_next(turns, kFirst);
+    EXPECT_EQ(turns.begin(kFirst, never).has_value(), can);
+  }
+}
+
 // What the first stage's F leaves for the second takes up its rank's memory.
 TEST(Turns, nothing_begins_where_too_much_waits_until_it_is_taken) {
   const std::vector<SharedRow> rows =
@@ -228,6 +246,32 @@ TEST(Turns, nothing_begins_where_too_much_waits_until_it_is_taken) {
   EXPECT_EQ(turns.most_needed(kFirst), Bytes{6});
   turns.end(taking);
   EXPECT_EQ(begun(turns, kSecond), "1.B0");
+}
+
+// What the first stage keeps of what it sent counts for the second one, from
+// whose B on it is there for the first one's only.
+TEST(Turns, what_two_stages_had_waits_until_both_have_ended_their_backward) {
+  const std::vector<SharedRow> rows = rows_of(
+      parse_schedule(kOneFOneB), kPlenty, {.returning = {3}, .shared = {4}});
+  Turns turns(2);
+  turns.open(kFirst, 1, rows[0]);
+  turns.open(kSecond, 1, rows[1]);
+  do_next(turns, kFirst);                           // F0
+  do_next(turns, kFirst);                           // F1
+  turns.end(turns.begin(kSecond, always).value());  // F0
+  turns.end(turns.begin(kSecond, always).value());  // B0
+  EXPECT_EQ(turns.most_needed(kSecond), Bytes{7});
+  const Turn back = turns.begin(kFirst, always).value();  // B0
+  EXPECT_EQ(turns.at(back).taken, Bytes{3});
+  turns.end(turns.begin(kSecond, always).value());  // F1
+  turns.end(turns.begin(kSecond, always).value());  // B1: 4 and 7
+  EXPECT_EQ(turns.most_needed(kSecond), Bytes{11});
+  turns.end(back);
+  turns.end(turns.begin(kFirst, always).value());   // F2
+  turns.end(turns.begin(kFirst, always).value());   // B1
+  turns.end(turns.begin(kSecond, always).value());  // F2
+  turns.end(turns.begin(kSecond, always).value());  // B2: 7
+  EXPECT_EQ(turns.most_needed(kSecond), Bytes{11});
 }
 
 TEST(Turns, a_rank_that_is_yet_to_come_is_waited_for) {
@@ -334,11 +378,12 @@ TEST(SimulateLending, steps_need_no_more_than_allowed_or_than_alone) {
   std::mt19937 random(6);
   const StageBytes bytes{.kept = {100},
                          .kept_for_weights = {60},
-                         .growth = {10},
-                         .first_growth = {20},
-                         .first_weight_growth = {15},
                          .working = {30},
-                         .working_on_weights = {12},
+                         .backward_need = {40},
+                         .whole_need = {30},
+                         .first_whole_need = {50},
+                         .weight_need = {12},
+                         .first_weight_need = {27},
                          .gradients = {50},
                          .leaving = {7},
                          .returning = {9}};

@@ -11,8 +11,8 @@ std::vector<Bytes> waiting(const std::string& text,
                            const std::vector<StageCost>& stages) {
   const Schedule schedule = parse_schedule(text);
   const std::vector<Seconds> messages(stages.size() - 1);
-  const std::vector<StageBytes> sizes(stages.size(),
-                                      {.leaving = {10}, .returning = {100}});
+  const std::vector<StageBytes> sizes(
+      stages.size(), {.leaving = {10}, .returning = {100}, .shared = {1000}});
   return waiting_bytes(
       schedule, simulate(schedule, {stages, messages, messages}), sizes);
 }
@@ -22,7 +22,7 @@ TEST(WaitingBytes, nothing_waits_where_all_is_taken_at_once) {
   EXPECT_EQ(waiting("rank 0: F0 B0\n"
                     "rank 1: F0 B0\n",
                     {even, even}),
-            (std::vector<Bytes>{{0}, {0}}));
+            (std::vector<Bytes>{{0}, {1000}}));  // during the first one's B
 }
 
 // The second rank takes as long for one F as the first for three.
@@ -39,13 +39,13 @@ TEST(WaitingBytes, counts_gradients_of_the_stage_that_sends_them) {
       "rank 0: F0 F1 F2 B0 B1 B2\n"
       "rank 1: F0 F1 F2 B0 B1 B2\n",
       {{kOne, 3 * kOne, {}}, {kOne, kOne, {}}});
-  EXPECT_EQ(found[1], Bytes{200});
+  EXPECT_EQ(found[1], Bytes{200 + 3000});  // the last while B0 runs
 }
 
 TEST(WaitingBytes, stages_of_one_rank_wait_for_each_other_too) {
   const StageCost even{kOne, kOne, {}};
   EXPECT_EQ(waiting("rank 0: 0F0 0F1 1F0 1F1 1B0 1B1 0B0 0B1\n", {even, even}),
-            (std::vector<Bytes>{{100}}));
+            (std::vector<Bytes>{{100 + 2000}}));
 }
 
 }  // namespace
