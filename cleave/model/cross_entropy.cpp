@@ -4,11 +4,14 @@
 #include <torch/autograd.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <string>
 
 #include "cleave/error.h"
+#include "cleave/model/join.h"
 #include "cleave/model/numbers.h"
 
 namespace cleave {
@@ -37,51 +40,96 @@ void check_targets(const at::Tensor& targets, std::int64_t classes) {
   }
 }
 
-// Of one row of scores; where it does not count, `target` is kIgnoredTarget.
+// Scores of some of the classes, and where their exponentials go.
 template <class Number>
-float row_loss(const Number* scores,
-               Number* room,
-               std::int64_t classes,
-               std::int64_t target,
-               float& sum) {
-  const bool counts = target != kIgnoredTarget;
-  const float chosen = counts ? to_float(scores[target]) : 0.0F;
-  const kernels::Exponentials found =
-      kernels::exponentials(scores, room, classes);
-  sum = found.sum;
-  return counts ? std::log(found.sum) - (chosen - found.largest) : 0.0F;
+struct Part {
+  const Number* scores;
+  Number* room;
+  std::int64_t classes;
+};
+
+template <class Number>
+std::vector<Part<Number>> parts_of(at::TensorList scores, const Values& rooms) {
+  std::vector<Part<Number>> parts;
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    parts.push_back({numbers<Number>(scores[i]),
+                     numbers<Number>(rooms[i]),
+                     scores[i].size(-1)});
+  }
+  return parts;
 }
 
+// Of one row of scores; where it does not count, `target` is kIgnoredTarget.
+template <class Number>
+float row_loss(const std::vector<Part<Number>>& parts,
+               std::int64_t row,
+               std::int64_t target,
+               float& sum) {
+  float largest = -std::numeric_limits<float>::infinity();
+  float chosen = 0;
+  std::int64_t first = 0;
+  for (const Part<Number>& part : parts) {
+    const Number* scores = part.scores + row * part.classes;
+    largest = std::max(largest, kernels::largest(scores, part.classes));
+    if (target >= first && target < first + part.classes) {
+      chosen = to_float(scores[target - first]);
+    }
+    first += part.classes;
+  }
+  kernels::LaneSums sums;
+  for (const Part<Number>& part : parts) {
+    sum = kernels::exponentials(part.scores + row * part.classes,
+                                part.room + row * part.classes,
+                                part.classes,
+                                largest,
+                                sums);
+  }
+  return target == kIgnoredTarget ? 0.0F : std::log(sum) - (chosen - largest);
+}
+
+// From exponentials to the gradient, of one part of a row.
+template <class Number>
+void row_gradient(Number* values,
+                  std::int64_t classes,
+                  std::int64_t target,
+                  float weight,
+                  float sum) {
+  const bool counts = target != kIgnoredTarget;
+  kernels::scale(values, classes, counts ? weight / sum : 0.0F);
+  if (counts && target >= 0 && target < classes) {
+    store(to_float(values[target]) - weight, values[target]);
+  }
+}
+
+// Where the exponentials of the parts go: their own memory, or other.
+struct Rooms {
+  Values of;
+};
+
 struct RowwiseCrossEntropy : torch::autograd::Function<RowwiseCrossEntropy> {
-  // Writes exp(score - largest of the row) to `room`, which may be the scores'
-  // own memory.
   static at::Tensor forward(AutogradContext* context,
-                            const at::Tensor& scores,
+                            at::TensorList scores,
                             const at::Tensor& targets,
-                            const at::Tensor& room) {
-    const std::int64_t classes = scores.size(1);
-    const at::Tensor sums = at::empty({scores.size(0)}, at::dtype(at::kFloat));
+                            const Rooms& rooms) {
+    const std::int64_t rows = targets.numel();
+    const at::Tensor sums = at::empty({rows}, at::dtype(at::kFloat));
     const at::Tensor losses = at::empty_like(sums);
     float* const sum = sums.mutable_data_ptr<float>();
     float* const loss = losses.mutable_data_ptr<float>();
     const auto* target = targets.const_data_ptr<std::int64_t>();
-    for_number_type(scores, [&]<class Number>(Number /*type*/) {
-      const Number* from = numbers<Number>(scores);
-      Number* to = numbers<Number>(room);
-      at::parallel_for(0,
-                       scores.size(0),
-                       kRowShare,
-                       [&](std::int64_t first, std::int64_t end) {
-                         for (std::int64_t row = first; row < end; ++row) {
-                           loss[row] = row_loss(from + row * classes,
-                                                to + row * classes,
-                                                classes,
-                                                target[row],
-                                                sum[row]);
-                         }
-                       });
+    for_number_type(scores[0], [&]<class Number>(Number /*type*/) {
+      const std::vector<Part<Number>> parts =
+          parts_of<Number>(scores, rooms.of);
+      at::parallel_for(
+          0, rows, kRowShare, [&](std::int64_t first, std::int64_t end) {
+            for (std::int64_t row = first; row < end; ++row) {
+              loss[row] = row_loss(parts, row, target[row], sum[row]);
+            }
+          });
     });
-    context->save_for_backward({room, targets, sums});
+    variable_list saved = rooms.of;
+    saved.insert(saved.end(), {targets, sums});
+    context->save_for_backward(saved);
     context->saved_data["spent"] = false;
     return losses.sum();
   }
@@ -93,50 +141,92 @@ struct RowwiseCrossEntropy : torch::autograd::Function<RowwiseCrossEntropy> {
            "Compute the loss again, or use torch's own cross_entropy.");
     }
     context->saved_data["spent"] = true;
-    const variable_list saved = context->get_saved_variables();
-    const at::Tensor& room = saved[0];
-    const std::int64_t classes = room.size(1);
+    variable_list found = context->get_saved_variables();
+    const at::Tensor sums = found.back();
+    found.pop_back();
+    const at::Tensor targets = found.back();
+    found.pop_back();
     const auto weight = gradients[0].item<float>();
-    const auto* target = saved[1].const_data_ptr<std::int64_t>();
-    const float* sum = saved[2].const_data_ptr<float>();
+    std::int64_t first = 0;
+    for (const at::Tensor& room : found) {
+      write_gradient(room, first, targets, sums, weight);
+      first += room.size(-1);
+    }
+    found.resize(found.size() + 2);  // none of targets and rooms
+    return found;
+  }
+
+ private:
+  // Over the exponentials of the classes from `first` on.
+  static void write_gradient(const at::Tensor& room,
+                             std::int64_t first_class,
+                             const at::Tensor& targets,
+                             const at::Tensor& sums,
+                             float weight) {
+    const std::int64_t classes = room.size(-1);
+    const auto* target = targets.const_data_ptr<std::int64_t>();
+    const float* sum = sums.const_data_ptr<float>();
     for_number_type(room, [&]<class Number>(Number /*type*/) {
       Number* const values = numbers<Number>(room);
       at::parallel_for(0,
-                       room.size(0),
+                       targets.numel(),
                        kRowShare,
                        [&](std::int64_t first, std::int64_t end) {
                          for (std::int64_t row = first; row < end; ++row) {
-                           Number* const own = values + row * classes;
                            const bool counts = target[row] != kIgnoredTarget;
-                           kernels::scale(
-                               own, classes, counts ? weight / sum[row] : 0.0F);
-                           if (counts) {
-                             Number& chosen = own[target[row]];
-                             store(to_float(chosen) - weight, chosen);
-                           }
+                           row_gradient(
+                               values + row * classes,
+                               classes,
+                               counts ? target[row] - first_class : target[row],
+                               weight,
+                               sum[row]);
                          }
                        });
     });
-    return {room, {}, {}};
   }
 };
+
+// Parts before the last must be whole lanes, so that sums have the same bits.
+bool can_go_by_rows(const Values& scores) {
+  const at::Tensor& first = scores.front();
+  for (const at::Tensor& part : scores) {
+    const bool whole = part.size(-1) % kernels::kLanes == 0;
+    if (!part.requires_grad() || !has_number_type(part) ||
+        part.scalar_type() != first.scalar_type() ||
+        (&part != &scores.back() && !whole)) {
+      return false;
+    }
+  }
+  return at::GradMode::is_enabled();
+}
 
 }  // namespace
 
 // NOLINTNEXTLINE: by value, to see whether anybody else holds the scores.
-at::Tensor cross_entropy_sum(at::Tensor scores, const at::Tensor& targets) {
-  if (!at::GradMode::is_enabled() || !scores.requires_grad() ||
-      !has_number_type(scores)) {
-    return at::cross_entropy_loss(
-        scores, targets, /*weight=*/{}, at::Reduction::Sum, kIgnoredTarget);
+at::Tensor cross_entropy_sum(Values scores, const at::Tensor& targets) {
+  if (!can_go_by_rows(scores)) {
+    if (scores.size() > 1) {
+      return cross_entropy_sum({joined(scores)}, targets);
+    }
+    return at::cross_entropy_loss(scores[0].reshape({-1, scores[0].size(-1)}),
+                                  targets.reshape({-1}),
+                                  /*weight=*/{},
+                                  at::Reduction::Sum,
+                                  kIgnoredTarget);
   }
   const at::Tensor in_order = targets.contiguous();
-  check_targets(in_order, scores.size(1));
-  const at::Tensor room =
-      is_held_by_nobody_else(scores)
-          ? scores.detach()
-          : at::empty_like(scores.detach(), at::MemoryFormat::Contiguous);
-  return RowwiseCrossEntropy::apply(scores.contiguous(), in_order, room);
+  std::int64_t classes = 0;
+  Rooms rooms;
+  for (at::Tensor& part : scores) {
+    classes += part.size(-1);
+    rooms.of.push_back(
+        is_held_by_nobody_else(part)
+            ? part.detach()
+            : at::empty_like(part.detach(), at::MemoryFormat::Contiguous));
+    part = part.contiguous();
+  }
+  check_targets(in_order, classes);
+  return RowwiseCrossEntropy::apply(at::TensorList(scores), in_order, rooms);
 }
 
 }  // namespace cleave

@@ -7,6 +7,7 @@
 #include "cleave/model/attention.h"
 #include "cleave/model/families.h"
 #include "cleave/model/gelu.h"
+#include "cleave/model/join.h"
 #include "cleave/model/numbers.h"
 
 namespace cleave {
@@ -163,32 +164,6 @@ struct HeadPartImpl : torch::nn::Module {
 
   at::Tensor weight;
 };
-
-// Puts the parts' scores side by side. Their gradients are tensors of their
-// own, not views of all: each is freed as soon as its part needs it no more.
-struct Join : torch::autograd::Function<Join> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context,
-                            at::TensorList parts) {
-    std::vector<std::int64_t> sizes;
-    for (const at::Tensor& part : parts) {
-      sizes.push_back(part.size(-1));
-    }
-    context->saved_data["sizes"] = sizes;
-    return torch::cat(parts, -1);
-  }
-
-  static Values backward(torch::autograd::AutogradContext* context,
-                         const Values& gradients) {
-    return at::split_with_sizes_copy(
-        gradients[0], context->saved_data["sizes"].toIntVector(), -1);
-  }
-};
-
-Layer make_join() {
-  return {std::make_shared<torch::nn::Module>("join"), [](const Values& parts) {
-            return Values{Join::apply(at::TensorList(parts))};
-          }};
-}
 
 // The head as layers that each score some of the tokens.
 void add_head_parts(Model& model,

@@ -19,10 +19,6 @@
 namespace cleave::kernels {
 namespace {
 
-// Lanes that sums are kept in, so that their order does not depend on the
-// width of vectors.
-constexpr int kLanes = 16;
-
 // exp(x) to about one unit in the last place, for x up to 80; below -87 zero.
 CLEAVE_INLINE float fast_exp(float x) {
   constexpr float kLog2E = 1.44269504F;
@@ -105,14 +101,14 @@ CLEAVE_INLINE float sum_of(const float (&lanes)[kLanes]) {
   return sum;
 }
 
-// out = exp(scale * (value - largest)); returns their sum.
+// out = exp(scale * (value - largest)); returns their sum with those in lanes.
 template <class Number>
 CLEAVE_INLINE float exponentials_loop(const Number* values,
                                       Number* out,
                                       std::int64_t count,
                                       float largest,
-                                      float scale) {
-  float lanes[kLanes] = {};
+                                      float scale,
+                                      float (&lanes)[kLanes]) {
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     for (int lane = 0; lane < kLanes; ++lane) {
@@ -141,8 +137,9 @@ CLEAVE_INLINE void scale_loop(Number* out, std::int64_t count, float factor) {
 template <class Number>
 CLEAVE_INLINE float softmax_loop(const ScoreRow& row, Number* scores) {
   const float largest = largest_of(scores, row.seen);
+  float lanes[kLanes] = {};
   const float sum =
-      exponentials_loop(scores, scores, row.seen, largest, row.scale);
+      exponentials_loop(scores, scores, row.seen, largest, row.scale, lanes);
   scale_loop(scores, row.seen, 1.0F / sum);
   std::fill(scores + row.seen, scores + row.length, Number{});
   return row.scale * largest + std::log(sum);
@@ -179,11 +176,16 @@ CLEAVE_INLINE void softmax_backward_loop(const ScoreRow& row,
 }
 
 template <class Number>
-CLEAVE_INLINE Exponentials exponentials_of(const Number* scores,
-                                           Number* out,
-                                           std::int64_t count) {
-  const float largest = largest_of(scores, count);
-  return {largest, exponentials_loop(scores, out, count, largest, 1.0F)};
+CLEAVE_INLINE float part_exponentials(const Number* scores,
+                                      Number* out,
+                                      std::int64_t count,
+                                      float largest,
+                                      LaneSums& sums) {
+  LaneSums own = sums;  // which the compiler knows nobody else to change
+  const float sum =
+      exponentials_loop(scores, out, count, largest, 1.0F, own.of);
+  sums = own;
+  return sum;
 }
 
 constexpr int kLevels = 4;
@@ -322,16 +324,28 @@ CLEAVE_CLONES void softmax_backward(const ScoreRow& row,
   softmax_backward_loop(row, log_sum, scores, gradient);
 }
 
-CLEAVE_CLONES Exponentials exponentials(const float* scores,
-                                        float* out,
-                                        std::int64_t count) {
-  return exponentials_of(scores, out, count);
+CLEAVE_CLONES float largest(const float* values, std::int64_t count) {
+  return largest_of(values, count);
 }
 
-CLEAVE_CLONES Exponentials exponentials(const Bf16* scores,
-                                        Bf16* out,
-                                        std::int64_t count) {
-  return exponentials_of(scores, out, count);
+CLEAVE_CLONES float largest(const Bf16* values, std::int64_t count) {
+  return largest_of(values, count);
+}
+
+CLEAVE_CLONES float exponentials(const float* scores,
+                                 float* out,
+                                 std::int64_t count,
+                                 float largest,
+                                 LaneSums& sums) {
+  return part_exponentials(scores, out, count, largest, sums);
+}
+
+CLEAVE_CLONES float exponentials(const Bf16* scores,
+                                 Bf16* out,
+                                 std::int64_t count,
+                                 float largest,
+                                 LaneSums& sums) {
+  return part_exponentials(scores, out, count, largest, sums);
 }
 
 CLEAVE_CLONES void scale(float* values, std::int64_t count, float factor) {

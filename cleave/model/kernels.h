@@ -44,13 +44,29 @@ void softmax_backward(const ScoreRow& row,
                       Bf16* scores,
                       Bf16* gradient);
 
-// out = exp(score - the largest score); `out` may be the scores.
-struct Exponentials {
-  float largest = 0;
-  float sum = 0;
+float largest(const float* values, std::int64_t count);
+float largest(const Bf16* values, std::int64_t count);
+
+// Sums are kept in so many lanes: their order does not depend on the width of
+// vectors, nor on where a row is cut into parts of a multiple of this.
+inline constexpr int kLanes = 16;
+struct LaneSums {
+  float of[kLanes] = {};
 };
-Exponentials exponentials(const float* scores, float* out, std::int64_t count);
-Exponentials exponentials(const Bf16* scores, Bf16* out, std::int64_t count);
+
+// out = exp(score - largest) of a part of a row; `out` may be the scores.
+// Returns their sum with what `sums` has of the parts before; only the last
+// part need not be a multiple of kLanes.
+float exponentials(const float* scores,
+                   float* out,
+                   std::int64_t count,
+                   float largest,
+                   LaneSums& sums);
+float exponentials(const Bf16* scores,
+                   Bf16* out,
+                   std::int64_t count,
+                   float largest,
+                   LaneSums& sums);
 
 // values *= factor.
 void scale(float* values, std::int64_t count, float factor);

@@ -20,6 +20,7 @@ using Values = std::vector<at::Tensor>;
 struct Layer {
   std::shared_ptr<torch::nn::Module> module;
   std::function<Values(const Values&)> forward;
+  bool joins = false;  // its result is what it is given, side by side
 };
 
 // Makes a fresh layer. Its weights are drawn where it is called, so the caller

@@ -7,18 +7,15 @@
 
 #include "cleave/error.h"
 #include "cleave/model/cross_entropy.h"
+#include "cleave/model/join.h"
 
 namespace cleave {
 namespace {
 
-at::Tensor token_cross_entropy(at::Tensor result, const at::Tensor& targets) {
-  if (result.dim() == 2) {
-    return cross_entropy_sum(std::move(result), targets);
-  }
-  // A view that takes the tensor's place, so that nobody else holds it.
-  at::Tensor rows = result.reshape({-1, result.size(-1)});
-  result = at::Tensor();
-  return cross_entropy_sum(std::move(rows), targets.reshape({-1}));
+at::Tensor whole_cross_entropy(at::Tensor result, const at::Tensor& targets) {
+  Values parts;
+  parts.push_back(std::move(result));
+  return cross_entropy_sum(std::move(parts), targets);
 }
 
 std::int64_t counted_targets(const at::Tensor& targets) {
@@ -41,8 +38,19 @@ std::int64_t all_numbers(const at::Tensor& targets) {
 
 }  // namespace
 
-const Loss cross_entropy{"cross_entropy", token_cross_entropy, counted_targets};
+const Loss cross_entropy{
+    "cross_entropy", whole_cross_entropy, counted_targets, cross_entropy_sum};
 const Loss mean_squared_error{"mse", squared_error_sum, all_numbers};
+
+at::Tensor sum_of(const Loss& loss, Values parts, const at::Tensor& targets) {
+  if (parts.size() == 1) {
+    return loss.sum(std::move(parts[0]), targets);
+  }
+  if (loss.sum_of_parts == nullptr) {
+    return loss.sum(joined(parts), targets);
+  }
+  return loss.sum_of_parts(std::move(parts), targets);
+}
 
 const Loss& loss_named(std::string_view name) {
   for (const Loss* loss : {&cross_entropy, &mean_squared_error}) {

@@ -18,7 +18,13 @@ struct Loss {
   // A result that is moved in, and that nobody else holds, may be overwritten.
   at::Tensor (*sum)(at::Tensor result, const at::Tensor& targets);
   std::int64_t (*count)(const at::Tensor& targets);
+  // The sum of a result in parts that lie side by side along its last
+  // dimension; null: they have to be joined first.
+  at::Tensor (*sum_of_parts)(Values parts, const at::Tensor& targets) = nullptr;
 };
+
+// The loss's sum of a result in one or more parts.
+at::Tensor sum_of(const Loss& loss, Values parts, const at::Tensor& targets);
 
 // Of class scores [n, classes] or [n, length, classes] against class numbers
 // [n] or [n, length]. Targets of -100 do not count.

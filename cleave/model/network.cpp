@@ -127,11 +127,10 @@ void Network::add_child(const std::string& name,
 }
 
 void Network::tie_parameters(const Model& model) {
-  const int last = first_ + static_cast<int>(layers_.size());
   for (const Tie& tie : model.ties()) {
     at::Tensor owner;  // the first use in this run: the owner's, or a copy
     for (const ParameterUse& use : tie.uses) {
-      if (use.layer < first_ || use.layer >= last) {
+      if (use.layer < first_ || use.layer >= end()) {
         continue;
       }
       at::Tensor local = parameter_of(use);
@@ -174,16 +173,27 @@ at::Tensor Network::parameter_of(const ParameterUse& use) const {
 }
 
 Values Network::forward(Values inputs, const std::optional<Moment>& moment) {
+  return run_layers(std::move(inputs), moment, end(), wiring_.crossing(end()));
+}
+
+Values Network::forward_in_parts(Values inputs,
+                                 const std::optional<Moment>& moment) {
+  const int last = end() - 1;
+  return layers_.back().layer.joins
+             ? run_layers(std::move(inputs), moment, last, wiring_.reads(last))
+             : forward(std::move(inputs), moment);
+}
+
+Values Network::run_layers(Values inputs,
+                           const std::optional<Moment>& moment,
+                           int last,
+                           const std::vector<Value>& leaving) {
   // Always, so that a network has the same bits in a pipeline and in a loop.
   const SplittingForward products;
   std::optional<LowPrecisionForward> low;
   if (precision_ == Precision::bf16) {
     low.emplace(copies_);
   }
-  return run_layers(std::move(inputs), moment);
-}
-
-Values Network::run_layers(Values inputs, const std::optional<Moment>& moment) {
   const std::vector<Value> entering = wiring_.crossing(first_);
   if (inputs.size() != entering.size()) {
     fail("the layers from '" + layers_.front().name + "' on take " +
@@ -195,7 +205,6 @@ Values Network::run_layers(Values inputs, const std::optional<Moment>& moment) {
   for (size_t i = 0; i < entering.size(); ++i) {
     live[entering[i]] = std::move(inputs[i]);
   }
-  const int last = first_ + static_cast<int>(layers_.size());
   for (int index = first_; index < last; ++index) {
     Values arguments;
     for (const Value& value : wiring_.reads(index)) {
@@ -213,11 +222,11 @@ Values Network::run_layers(Values inputs, const std::optional<Moment>& moment) {
       live[{index, static_cast<int>(i)}] = std::move(outputs[i]);
     }
   }
-  Values leaving;
-  for (const Value& value : wiring_.crossing(last)) {
-    leaving.push_back(live.at(value));
+  Values result;
+  for (const Value& value : leaving) {
+    result.push_back(live.at(value));
   }
-  return leaving;
+  return result;
 }
 
 at::Tensor Network::forward(const at::Tensor& input,

@@ -49,6 +49,9 @@ class Network : public torch::nn::Module {
   // Throws Error that names the layer when one fails.
   Values forward(Values inputs, const std::optional<Moment>& moment = {});
 
+  // The same, but a result that the last layer only joins stays in its parts.
+  Values forward_in_parts(Values inputs, const std::optional<Moment>& moment);
+
   // The same for a run that takes one value and gives one.
   at::Tensor forward(const at::Tensor& input,
                      const std::optional<Moment>& moment = {});
@@ -84,7 +87,13 @@ class Network : public torch::nn::Module {
                    const Values& inputs,
                    const std::optional<Moment>& moment);
   at::Tensor run_with_next(int index, const Values& inputs);
-  Values run_layers(Values inputs, const std::optional<Moment>& moment);
+  // Those before `last`, and returns these values.
+  Values run_layers(Values inputs,
+                    const std::optional<Moment>& moment,
+                    int last,
+                    const std::vector<Value>& leaving);
+
+  int end() const { return first_ + static_cast<int>(layers_.size()); }
 
   int first_;
   Precision precision_ = Precision::fp32;

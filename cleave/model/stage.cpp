@@ -118,15 +118,17 @@ Values Stage::forward(Microbatch microbatch,
       torch::autograd::create_gradient_edge(input, kept.entered.back());
     }
   }
-  Values leaving = network_->forward(std::move(inputs), moment);
   if (goal) {
     const at::Tensor sum =
-        goal->loss->sum(std::move(leaving.at(0)), goal->targets);
+        sum_of(*goal->loss,
+               network_->forward_in_parts(std::move(inputs), moment),
+               goal->targets);
     kept.leaving = {edge_of(sum)};
     kept.seed = at::full_like(sum, goal->weight);
     keep(microbatch, std::move(kept), sum.item<double>());
     return {};
   }
+  Values leaving = network_->forward(std::move(inputs), moment);
   for (at::Tensor& value : leaving) {
     kept.leaving.push_back(edge_of(value));
     const bool wanted = value.requires_grad();

@@ -77,7 +77,6 @@ void add_layer(const LayerCost& layer, double speed, StagePlan& stage) {
   stage.fixed += layer.copies;
   stage.activations += layer.activations;
   stage.kept_for_weights += layer.kept_for_weights;
-  stage.working = std::max(stage.working, layer.working);
   stage.backward_need = need_behind(stage.backward_need,
                                     layer.kept_for_weights - layer.activations,
                                     layer.backward_need);
@@ -199,8 +198,12 @@ StagePlan stage_of(const PlanBasis& basis,
                    int end) {
   StagePlan result{.device = device.name, .memory = device.memory};
   const std::vector<LayerCost>& layers = basis.profile.layers;
+  Bytes made = first > 0 ? layers[first - 1].crossing : Bytes{};
   for (int i = first; i < end; ++i) {
     add_layer(layer_in_stage(layers, i, first), device.speed, result);
+    made += layers[i].activations;
+    result.forward_need =
+        std::max(result.forward_need, made + layers[i].working);
   }
   result.activations = std::max(Bytes{}, result.activations);
   add_overhead(basis.profile.overhead, device.speed, result);

@@ -53,21 +53,21 @@ struct StagePlan {
   Seconds message;  // predicted: to the next stage; zero for the last
   Bytes parameters;
   // Predicted memory.
-  Bytes fixed;              // all the time: parameters, their copies in another
-                            // precision, states, gradients
-  Bytes leaving;            // of a microbatch, until the next stage takes it
-  Bytes returning;          // of gradients, until the stage before takes them
-  Bytes shared;             // of values that it keeps too: from B until its own
-                            // has ended
-  Bytes activations;        // of a microbatch, from F to B, with its inputs
-  Bytes kept_for_weights;   // of a microbatch, from B to W
-  Bytes working;            // what F needs beside what then stays, at most
-  Bytes backward_need;      // what a B needs above what there was before: one
-                            // that leaves a W,
-  Bytes whole_need;         // one that leaves none,
-  Bytes first_whole_need;   // the first such one, which makes the gradients
-  Bytes weight_need;        // the same of a W,
-  Bytes first_weight_need;  // and of the first
+  Bytes fixed;             // all the time: parameters, their copies in another
+                           // precision, states, gradients
+  Bytes leaving;           // of a microbatch, until the next stage takes it
+  Bytes returning;         // of gradients, until the stage before takes them
+  Bytes shared;            // of values that it keeps too: from B until its own
+                           // has ended
+  Bytes activations;       // of a microbatch, from F to B, with its inputs
+  Bytes kept_for_weights;  // of a microbatch, from B to W
+  // At most, above what there was before: what is needed
+  Bytes forward_need;       // by F,
+  Bytes backward_need;      // by a B that leaves a W,
+  Bytes whole_need;         // by one that leaves none,
+  Bytes first_whole_need;   // by the first of those, which makes gradients,
+  Bytes weight_need;        // by a W,
+  Bytes first_weight_need;  // and by the first
   Bytes gradients;          // of `fixed`, what is there from the first one on
   Bytes sums;    // while replicas add up those of one microbatch at once
   Bytes memory;  // the device's budget; zero: without limit

@@ -56,7 +56,7 @@ std::vector<Bytes> sum_of(std::vector<Bytes> some,
 StageBytes memory_of(const StagePlan& stage) {
   return {.kept = stage.activations,
           .kept_for_weights = stage.kept_for_weights,
-          .working = stage.working,
+          .forward_need = stage.forward_need,
           .backward_need = stage.backward_need,
           .whole_need = stage.whole_need,
           .first_whole_need = stage.first_whole_need,

@@ -23,7 +23,7 @@ struct LayerCost {
   // go of more than it makes: of results before it that nobody needs any more.
   Bytes activations;
   Bytes kept_for_weights;  // what stays between backward and weights
-  // Needed at most: while forward computes, beside what then stays; and above
+  // Needed at most: while forward computes, beside what it makes; and above
   // what there was before,
   Bytes working;
   Bytes backward_need;      // by a backward that leaves weights to wait,

@@ -154,15 +154,14 @@ void Trial::run_forward(const Values& inputs,
       Moment{0, 1, {layer_}},
       is_last_ ? std::optional(Goal{&loss, batch.targets}) : std::nullopt);
   timing_.forward = since(start);
-  const Bytes peak = memory_->peak();
   const Bytes before = memory_->live();
+  timing_.working = memory_->peak() - before;
   for (const at::Tensor& value : outputs) {
     gradients_.push_back(value.requires_grad() ? at::ones_like(value)
                                                : at::Tensor());
   }
   seeds_ = memory_->live() - before;
   outputs.clear();
-  timing_.working = peak - (memory_->live() - seeds_);
 }
 
 void Trial::backward() {

@@ -107,10 +107,10 @@ std::int64_t ListScheduler::most_kept(int stage) const {
 // By one action, beside what is kept.
 std::int64_t ListScheduler::most_needed(int stage) const {
   const StageBytes& bytes = problem_.memory[stage];
+  const Bytes working = bytes.forward_need - bytes.kept;
   return (judge_.splits(stage)
-              ? std::max(
-                    {bytes.working, bytes.backward_need, bytes.weight_need})
-              : std::max(bytes.working, bytes.whole_need))
+              ? std::max({working, bytes.backward_need, bytes.weight_need})
+              : std::max(working, bytes.whole_need))
       .value;
 }
 

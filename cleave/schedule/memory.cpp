@@ -35,7 +35,7 @@ Bytes change_by(Op op, const StageBytes& bytes, bool split) {
 }
 
 Bytes needed_for(Op op, const StageBytes& bytes, bool split) {
-  const Bytes needed = op == Op::forward  ? bytes.kept + bytes.working
+  const Bytes needed = op == Op::forward  ? bytes.forward_need
                        : op == Op::weight ? bytes.weight_need
                        : split            ? bytes.backward_need
                                           : bytes.whole_need;

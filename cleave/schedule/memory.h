@@ -18,9 +18,9 @@ std::vector<int> peak_in_flight(const Schedule& schedule);
 struct StageBytes {
   Bytes kept;              // from F to B
   Bytes kept_for_weights;  // from B to W, where the schedule has W
-  Bytes working;           // beside what then stays, while it does F, at most
   // Above what there was before, at most:
-  Bytes backward_need;      // while it does a B that leaves a W
+  Bytes forward_need;       // while it does F
+  Bytes backward_need;      // a B that leaves a W
   Bytes whole_need;         // a B that leaves none
   Bytes first_whole_need;   // the first of those
   Bytes weight_need;        // a W

@@ -143,23 +143,26 @@ std::pair<std::int64_t, double> Turns::progress(const OpenRow& row) {
 bool Turns::fits(const Turn& turn) const {
   const OpenRow& open = rows_[turn.row.value];
   const Bytes now = open.kept + open.needed + waiting_[turn.row.value];
-  if (now + needed_by(at(turn)) > open.row->limit) {
-    return turn.place == open.next && is_stuck(open);
-  }
-  return leaves_room(turn);
+  return now + needed_by(at(turn)) <= open.row->limit && leaves_room(turn);
 }
 
-// Whether nothing runs that could free memory, nor will: a rank without a row,
-// or whose row of an earlier step has ended, is yet to come.
-bool Turns::is_stuck(const OpenRow& open) const {
+// Whether nothing runs that could free memory, nor can begin, nor will: a rank
+// without a row, or whose row of an earlier step has ended, is yet to come.
+bool Turns::is_stuck(Rank who, const Arrived& arrived) const {
   if (std::ranges::find(busy_, true) != busy_.end()) {
     return false;
   }
-  return std::ranges::none_of(rows_, [&](const OpenRow& other) {
-    return other.row == nullptr ||
-           (other.step < open.step &&
-            other.next == std::ssize(other.row->actions));
-  });
+  const std::int64_t step = rows_[who.value].step;
+  for (Rank rank; rank.value < std::ssize(rows_); ++rank.value) {
+    const OpenRow& other = rows_[rank.value];
+    const bool comes =
+        other.row == nullptr ||
+        (other.step < step && other.next == std::ssize(other.row->actions));
+    if (comes || find(rank, rank, kAhead, arrived)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 // Whether an action before its time leaves room for those it overtakes: they
@@ -185,12 +188,13 @@ bool Turns::leaves_room(const Turn& turn) const {
   return true;
 }
 
-bool Turns::can_begin(const Turn& turn, const Arrived& arrived) const {
+// As far as memory does not matter.
+bool Turns::is_ready(const Turn& turn, const Arrived& arrived) const {
   const OpenRow& open = rows_[turn.row.value];
   const SharedAction& action = open.row->actions[turn.place];
   const auto has_ended = [&](int place) { return open.ended[place]; };
   return !open.begun[turn.place] &&
-         std::ranges::all_of(action.needs, has_ended) && fits(turn) &&
+         std::ranges::all_of(action.needs, has_ended) &&
          (!action.receive || arrived(turn));
 }
 
@@ -205,7 +209,7 @@ std::optional<Turn> Turns::find(Rank who,
                                  static_cast<int>(open.row->actions.size()));
   for (int place = open.next; place < end; ++place) {
     const Turn turn{who, row, open.step, place};
-    if (can_begin(turn, arrived)) {
+    if (fits(turn) && is_ready(turn, arrived)) {
       return turn;
     }
   }
@@ -227,12 +231,25 @@ std::optional<Turn> Turns::find_to_help(Rank who,
   return best;
 }
 
+// Where nobody could do anything otherwise.
+std::optional<Turn> Turns::find_over_limit(Rank who,
+                                           const Arrived& arrived) const {
+  const OpenRow& open = rows_[who.value];
+  if (open.row == nullptr || open.next == std::ssize(open.row->actions)) {
+    return std::nullopt;
+  }
+  const Turn turn{who, who, open.step, open.next};
+  return is_ready(turn, arrived) && is_stuck(who, arrived) ? std::optional(turn)
+                                                           : std::nullopt;
+}
+
 std::optional<Turn> Turns::begin(Rank who, const Arrived& arrived) {
   std::optional<Turn> turn;
   for (const int ahead : {1, kAhead}) {
     turn = turn ? turn : find(who, who, ahead, arrived);
     turn = turn ? turn : find_to_help(who, ahead, arrived);
   }
+  turn = turn ? turn : find_over_limit(who, arrived);
   if (turn) {
     note_begin(*turn);
   }

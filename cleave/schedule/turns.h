@@ -120,8 +120,8 @@ class Turns {
   static std::pair<std::int64_t, double> progress(const OpenRow& row);
   bool fits(const Turn& turn) const;
   bool leaves_room(const Turn& turn) const;
-  bool is_stuck(const OpenRow& open) const;
-  bool can_begin(const Turn& turn, const Arrived& arrived) const;
+  bool is_ready(const Turn& turn, const Arrived& arrived) const;
+  bool is_stuck(Rank who, const Arrived& arrived) const;
 
   // What the rank could begin in the row, among its next `ahead` actions.
   std::optional<Turn> find(Rank who,
@@ -131,6 +131,7 @@ class Turns {
   std::optional<Turn> find_to_help(Rank who,
                                    int ahead,
                                    const Arrived& arrived) const;
+  std::optional<Turn> find_over_limit(Rank who, const Arrived& arrived) const;
   void note_begin(const Turn& turn);
   void note_need(Rank rank);
 

@@ -90,11 +90,18 @@ TEST(CrossEntropy, only_scores_that_were_given_up_are_overwritten) {
   EXPECT_TRUE(torch::equal(view, before));
   EXPECT_EQ(same.item<float>(), loss.item<float>());
 
-  at::Tensor owned = leaf * 2;
-  const float* memory = owned.data_ptr<float>();
-  const at::Tensor third = cross_entropy.sum(std::move(owned), targets);
-  EXPECT_EQ(third.item<float>(), loss.item<float>());
-  EXPECT_NE(*memory, before[0][0].item<float>());
+  // Also where they are those of sequences.
+  for (const bool sequences : {false, true}) {
+    const std::vector<std::int64_t> sizes =
+        sequences ? std::vector<std::int64_t>{2, 4} : std::vector{8L};
+    at::Tensor owned =
+        (sequences ? leaf.reshape({2, 4, 50}) : at::Tensor(leaf)) * 2;
+    const float* memory = owned.data_ptr<float>();
+    const at::Tensor third =
+        cross_entropy.sum(std::move(owned), targets.reshape(sizes));
+    EXPECT_EQ(third.item<float>(), loss.item<float>());
+    EXPECT_NE(*memory, before[0][0].item<float>());
+  }
 }
 
 TEST(CrossEntropy, a_second_backward_is_refused) {
@@ -118,6 +125,71 @@ TEST(CrossEntropy, half_precision_scores_are_summed_in_single) {
   EXPECT_NEAR(half.loss, full.loss, 1e-5 * full.loss);
   EXPECT_TRUE(torch::allclose(
       half.gradient.to(torch::kFloat), full.gradient, 0.02, 1e-6));
+}
+
+// The scores of a cut head, and the gradients of its parts, joined again.
+LossAndGradient judged_in_parts(const at::Tensor& logits,
+                                const at::Tensor& targets,
+                                at::IntArrayRef sizes) {
+  Values leaves = logits.split_with_sizes(sizes, -1);
+  Values parts;
+  for (at::Tensor& leaf : leaves) {
+    leaf = leaf.clone().requires_grad_();
+    parts.push_back(leaf * 2);
+  }
+  const at::Tensor loss = sum_of(cross_entropy, std::move(parts), targets);
+  loss.backward(torch::full_like(loss, 0.25));
+  Values gradients;
+  for (const at::Tensor& leaf : leaves) {
+    gradients.push_back(leaf.grad());
+  }
+  return {loss.item<double>(), torch::cat(gradients, -1)};
+}
+
+TEST(CrossEntropy, parts_side_by_side_have_the_bits_of_all_in_one) {
+  torch::manual_seed(5);
+  at::Tensor targets = torch::randint(100, {3, 7});
+  targets[1][2] = -100;
+  for (const auto type : {torch::kFloat, torch::kBFloat16}) {
+    const at::Tensor logits = (5 * torch::randn({3, 7, 100})).to(type);
+    const LossAndGradient whole = judged(logits, [&](at::Tensor scores) {
+      return cross_entropy.sum(std::move(scores), targets);
+    });
+    // Whole lanes, and parts that have to be joined first.
+    for (const std::vector<std::int64_t>& sizes :
+         {std::vector<std::int64_t>{100},
+          {16, 84},
+          {32, 48, 16, 4},
+          {50, 50},
+          {33, 1, 66}}) {
+      const LossAndGradient parted = judged_in_parts(logits, targets, sizes);
+      EXPECT_EQ(parted.loss, whole.loss) << sizes;
+      EXPECT_TRUE(torch::equal(parted.gradient, whole.gradient)) << sizes;
+    }
+  }
+}
+
+TEST(CrossEntropy, parts_that_were_given_up_are_overwritten) {
+  const at::Tensor leaf = torch::randn({8, 48}).requires_grad_();
+  Values parts;
+  parts.push_back(leaf * 2);
+  parts.push_back(leaf * 3);
+  const float* first = parts[0].data_ptr<float>();
+  const float* second = parts[1].data_ptr<float>();
+  const float before = *first;
+  const at::Tensor loss =
+      sum_of(cross_entropy, std::move(parts), torch::randint(96, {8}));
+  EXPECT_NE(*first, before);
+  EXPECT_GE(*second, 0);  // an exponential
+}
+
+TEST(Loss, that_takes_no_parts_is_given_them_joined) {
+  const at::Tensor targets = torch::zeros({2, 3});
+  EXPECT_EQ(sum_of(mean_squared_error,
+                   {torch::ones({2, 1}), 2 * torch::ones({2, 2})},
+                   targets)
+                .item<double>(),
+            18);
 }
 
 TEST(Loss, squared_errors_add_up) {

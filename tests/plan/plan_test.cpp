@@ -212,12 +212,13 @@ TEST(MakePlan, counts_states_activations_in_flight_and_the_working_set) {
                                .state_copies = 1,
                                .lend = false});
   // 1f1b holds 3, 2 and 1 microbatches, with what the stage was given and
-  // without the 5 that leave it; those wait to be taken, and on the other side
+  // without the 5 that leave it; these are there while the last of them is
+  // computed, and once more they wait to be taken, and on the other side
   // 7 of gradients and what was given but is kept there; parameters are there
   // three times.
-  EXPECT_EQ(plan.stages[0].peak, Bytes{300 + 3 * (20 - 5) + 30 + 5});
+  EXPECT_EQ(plan.stages[0].peak, Bytes{300 + 3 * (20 - 5) + 5 + 30 + 5});
   EXPECT_EQ(plan.stages[1].peak,
-            Bytes{300 + 2 * (7 + 50 - 5) + 30 + 5 + 7 + 2});
+            Bytes{300 + 2 * (7 + 50 - 5) + 5 + 30 + 5 + 7 + 2});
   EXPECT_EQ(plan.stages[2].peak, Bytes{300 + 1 * (7 + 20) + 30 + 7 + 2});
   EXPECT_EQ(plan.stages[1].parameters, Bytes{100});
 }

@@ -107,17 +107,18 @@ TEST(Profiler, activations_add_up_to_what_a_stage_keeps) {
       {torch::randn({3, 1, 8, 8}), torch::randint(2, {3})});
 }
 
-// What a stage's backwards need in a device's memory, where they come after
-// each other.
-struct BackwardNeeds {
+// What a stage's actions need in a device's memory, where they come after each
+// other.
+struct ActionNeeds {
+  Bytes forward;  // with what it is given
   Bytes backward;
   Bytes weight;
 };
 
-std::vector<BackwardNeeds> backward_needs(Stage& stage,
-                                          const Values& inputs,
-                                          bool split,
-                                          int turns) {
+std::vector<ActionNeeds> action_needs(Stage& stage,
+                                      const Values& inputs,
+                                      bool split,
+                                      int turns) {
   const auto memory = std::make_shared<DeviceMemory>();
   const MemoryScope scope(memory);
   const auto needed = [&](const auto& action) {
@@ -126,22 +127,24 @@ std::vector<BackwardNeeds> backward_needs(Stage& stage,
     action();
     return memory->peak() - before;
   };
-  std::vector<BackwardNeeds> found;
+  std::vector<ActionNeeds> found;
   stage.begin(split);
   for (int turn = 0; turn < turns; ++turn) {
+    ActionNeeds& needs = found.emplace_back();
     Values values;
-    for (const at::Tensor& input : inputs) {
-      values.push_back(input.clone());
-      values.back().set_requires_grad(input.requires_grad());
-    }
-    values = stage.forward({turn}, std::move(values), {0, 1, {turn}}, {});
+    needs.forward = needed([&] {
+      for (const at::Tensor& input : inputs) {
+        values.push_back(input.clone());
+        values.back().set_requires_grad(input.requires_grad());
+      }
+      values = stage.forward({turn}, std::move(values), {0, 1, {turn}}, {});
+    });
     Bytes seeds;
     for (at::Tensor& value : values) {
       const bool wanted = value.requires_grad();
       value = wanted ? at::ones_like(value) : at::Tensor();
       seeds += Bytes{wanted ? static_cast<std::int64_t>(value.nbytes()) : 0};
     }
-    BackwardNeeds& needs = found.emplace_back();
     needs.backward =
         seeds + needed([&] { stage.backward({turn}, std::move(values)); });
     needs.weight = needed([&] { stage.weights({turn}); });
@@ -173,8 +176,11 @@ void expect_right_needs(const Model& model, const Batch& batch) {
       }
       Stage whole(model, first, end);
       Stage split(model, first, end);
-      const auto in_one = backward_needs(whole, inputs, false, 2);
-      const auto in_two = backward_needs(split, inputs, true, 2);
+      const auto in_one = action_needs(whole, inputs, false, 2);
+      const Bytes given{
+          first > 0 ? 0 : static_cast<std::int64_t>(batch.inputs.nbytes())};
+      expect_enough(plan.forward_need, in_one[1].forward - given, what + ", F");
+      const auto in_two = action_needs(split, inputs, true, 2);
       expect_enough(
           plan.first_whole_need, in_one[0].backward, what + ", first whole");
       expect_enough(plan.whole_need, in_one[1].backward, what + ", whole");
@@ -185,7 +191,7 @@ void expect_right_needs(const Model& model, const Batch& batch) {
   }
 }
 
-TEST(Profiler, what_backwards_need_is_what_a_stage_needs) {
+TEST(Profiler, what_actions_need_is_what_those_of_a_stage_need) {
   expect_right_needs(
       mlp({.input = {64}, .outputs = 4, .width = 64, .depth = 3}),
       {torch::randn({64, 64}), torch::randint(4, {64})});

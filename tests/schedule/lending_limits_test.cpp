@@ -28,7 +28,7 @@ Lent lent(const std::string& name) {
        .microbatches = 8});
   const StageBytes bytes{.kept = {100},
                          .kept_for_weights = {60},
-                         .working = {30},
+                         .forward_need = {130},
                          .backward_need = {40},
                          .whole_need = {30},
                          .first_whole_need = {50},

@@ -40,7 +40,7 @@ TEST(PeakBytes,
      counts_what_actions_need_and_gradients_from_the_first_backward) {
   std::vector<StageBytes> one{{.kept = {10},
                                .kept_for_weights = {12},
-                               .working = {100},
+                               .forward_need = {110},
                                .backward_need = {105},
                                .whole_need = {100},
                                .first_whole_need = {500},

@@ -39,7 +39,7 @@ bool never(const Turn& /*turn*/) {
   return false;
 }
 
-constexpr StageBytes kSome{.kept = {10}, .working = {5}};
+constexpr StageBytes kSome{.kept = {10}, .forward_need = {15}};
 
 const char* const kOneFOneB =
     "rank 0: 0F0 0F1 0B0 0F2 0B1 0B2\n"
@@ -378,7 +378,7 @@ TEST(SimulateLending, steps_need_no_more_than_allowed_or_than_alone) {
   std::mt19937 random(6);
   const StageBytes bytes{.kept = {100},
                          .kept_for_weights = {60},
-                         .working = {30},
+                         .forward_need = {130},
                          .backward_need = {40},
                          .whole_need = {30},
                          .first_whole_need = {50},

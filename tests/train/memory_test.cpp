@@ -48,11 +48,11 @@ struct Sizable {
   std::string name;
   Model model;
   Batch batch;
-  double most = 1.25;  // predicted, of what is measured
+  double most = 1.2;  // predicted, of what is measured
 };
 
-// Where a rank is held up, more messages wait for it than are planned.
-constexpr double kLongQueues = 1.03;
+// Measured at most, of what is predicted: little things are not counted.
+constexpr double kNearly = 1.01;
 
 std::vector<Sizable> sizable_networks() {
   const at::Tensor text = torch::randint(512, {8, 65});
@@ -72,7 +72,7 @@ std::vector<Sizable> sizable_networks() {
       {"mlp",
        mlp({.input = {256}, .outputs = 4, .width = 256, .depth = 8}),
        {torch::randn({512, 256}), torch::randint(4, {512})},
-       1.3},  // with stages of a single layer messages are most of it
+       1.25},  // with stages of a single layer messages are most of it
   };
 }
 
@@ -86,7 +86,7 @@ std::vector<Bytes> predicted_peaks(const Plan& plan) {
   return peaks;
 }
 
-TEST(Memory, is_hardly_ever_more_than_predicted_and_not_much_less) {
+TEST(Memory, is_not_more_than_predicted_and_not_much_less) {
   for (const auto& [name, model, batch, most] : sizable_networks()) {
     for (const std::string schedule :
          {"auto", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"}) {
@@ -101,13 +101,13 @@ TEST(Memory, is_hardly_ever_more_than_predicted_and_not_much_less) {
                                       .microbatches = 4,
                                       .schedule = schedule});
       Trainer trainer(model, plan, devices, {});
-      for (int step = 1; step <= 2; ++step) {
+      for (int step = 1; step <= 8; ++step) {
         trainer.step(batch);
       }
       const std::vector<Bytes> predicted = predicted_peaks(plan);
       const std::vector<Bytes> measured = trainer.peak_memory();
       for (size_t rank = 0; rank < predicted.size(); ++rank) {
-        EXPECT_LE(measured[rank].value, kLongQueues * predicted[rank].value)
+        EXPECT_LE(measured[rank].value, kNearly * predicted[rank].value)
             << name << ", " << schedule << ", rank " << rank;
         EXPECT_LT(predicted[rank].value, most * measured[rank].value)
             << name << ", " << schedule << ", rank " << rank;
@@ -168,7 +168,7 @@ TEST(Memory, falls_with_shards_as_predicted) {
     const Peaks divided = peaks_with(shard);
     EXPECT_LT(divided.predicted, 0.9 * before.predicted);
     EXPECT_LT(divided.measured, before.measured);
-    EXPECT_LE(divided.measured, kLongQueues * divided.predicted);
+    EXPECT_LE(divided.measured, kNearly * divided.predicted);
     // Between threads, what others sent takes no memory here.
     EXPECT_LT(divided.predicted, 1.5 * divided.measured);
     before = divided;

@@ -87,7 +87,7 @@ inline const std::vector<Case>& cases() {
                      .depth = 1,
                      .heads = 2,
                      .context = 12,
-                     .vocabulary = 17,
+                     .vocabulary = 48,  // parts of sixteen stay apart
                      .tied = false,
                      .head_parts = 3,
                      .seed = 7});
