@@ -48,11 +48,7 @@ tsan: setup
 # Of the tests of training, under the thread sanitizer: not every network.
 raced = Trainer*:Failure*:Buckets*:Lending*:*Exactness*_2_devices_*:*Exactness*gpt*_4_*:*Replicas*2x2*
 
-bench: setup
-	./setup.sh bench
-	cmake --preset default
-	cmake --build --preset default -j $(JOBS) --target cleave bench_operations \
-	  bench_all_reduce
+bench: build
 	build/bench/bench_operations --benchmark_repetitions=5 \
 	  --benchmark_enable_random_interleaving=true \
 	  --benchmark_report_aggregates_only=true

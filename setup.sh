@@ -3,23 +3,21 @@
 # libtorch from the torch Python package into .venv (unless CMAKE_PREFIX_PATH
 # already names a libtorch). Installing nothing is success when nothing lacks.
 #
-#   ./setup.sh          what building, testing and the quickstart need
+#   ./setup.sh          what building, tests, benchmarks and the quickstart need
 #   ./setup.sh lint     also what `make lint` and `make format` need
-#   ./setup.sh bench    also what `make bench` needs
 set -euo pipefail
 cd "$(dirname "$0")"
 
 torch_version=2.13.0
 packages=(g++ cmake ninja-build ccache python3-venv libcli11-dev
-  libtomlplusplus-dev nlohmann-json3-dev libgtest-dev zlib1g-dev
+  libtomlplusplus-dev nlohmann-json3-dev libgtest-dev libbenchmark-dev zlib1g-dev
   libopenmpi-dev openmpi-bin iproute2
   dataset-fashion-mnist)
 for group in "$@"; do
   case "$group" in
     lint) packages+=(clang-format clang-tidy) ;;
-    bench) packages+=(libbenchmark-dev) ;;
     *)
-      echo "setup.sh: unknown group '$group'; known: lint, bench" >&2
+      echo "setup.sh: unknown group '$group'; known: lint" >&2
       exit 2
       ;;
   esac

@@ -189,7 +189,7 @@ void cross_entropy_both_ways(benchmark::State& state) {
             scores.to(at::kFloat), targets, {}, at::Reduction::Sum);
       },
       [&](const at::Tensor& scores) {
-        return cross_entropy_sum(scores, targets);
+        return cross_entropy_sum({scores}, targets);
       });
 }
 BENCHMARK(cross_entropy_both_ways)

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <sstream>
 #include <string>
 
 #include "cleave/error.h"
@@ -36,6 +37,20 @@ void check_targets(const at::Tensor& targets, std::int64_t classes) {
                " is out of bounds: there are " + std::to_string(classes) +
                " classes",
            "");
+    }
+  }
+}
+
+// Of every part: as many rows of scores as there are targets.
+void check_shapes(const Values& scores, const at::Tensor& targets) {
+  for (const at::Tensor& part : scores) {
+    if (part.dim() == 0 ||
+        part.sizes().slice(0, part.dim() - 1) != targets.sizes()) {
+      std::ostringstream what;
+      what << "scores " << part.sizes() << " do not go with targets "
+           << targets.sizes();
+      fail(what.str(),
+           "Cross entropy takes a class number for every row of scores.");
     }
   }
 }
@@ -204,6 +219,7 @@ bool can_go_by_rows(const Values& scores) {
 
 // NOLINTNEXTLINE: by value, to see whether anybody else holds the scores.
 at::Tensor cross_entropy_sum(Values scores, const at::Tensor& targets) {
+  check_shapes(scores, targets);
   if (!can_go_by_rows(scores)) {
     if (scores.size() > 1) {
       return cross_entropy_sum({joined(scores)}, targets);

@@ -12,7 +12,8 @@ inline constexpr std::int64_t kIgnoredTarget = -100;
 // side: the same bits as those of all in one. One exponential per score, in
 // forward and backward together. Scores that nobody else holds (tensors that
 // were moved in) are replaced by their gradient, so that there is never a
-// second tensor of their size. Backward can run once.
+// second tensor of their size. Backward can run once. Throws Error where scores
+// and targets do not go together.
 at::Tensor cross_entropy_sum(Values scores, const at::Tensor& targets);
 
 }  // namespace cleave

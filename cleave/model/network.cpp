@@ -90,19 +90,27 @@ Network::Network(const Model& model, int first, int last)
     add_child(names[index], layers_.back().layer.module);
   }
   tie_parameters(model);
-  fuse_layers();
+  for (int i = 0; i + 1 < std::ssize(layers_); ++i) {
+    layers_[i].with_next =
+        fused(first_ + i, layers_[i].layer, layers_[i + 1].layer);
+  }
 }
 
-void Network::fuse_layers() {
-  for (int i = 0; i + 1 < std::ssize(layers_); ++i) {
-    const Value between{first_ + i, 0};
-    const std::vector<Value>& reads = wiring_.reads(first_ + i + 1);
-    if (reads.size() == 1 && reads.front() == between &&
-        wiring_.is_dead(between, first_ + i + 2)) {
-      layers_[i].with_next =
-          FusedLayers::of(layers_[i].layer, layers_[i + 1].layer);
-    }
-  }
+// The layer of that number in the model and the one behind it, as one.
+std::optional<FusedLayers> Network::fused(int index,
+                                          const Layer& layer,
+                                          const Layer& next) const {
+  const Value between{index, 0};
+  const std::vector<Value>& reads = wiring_.reads(index + 1);
+  return reads.size() == 1 && reads.front() == between &&
+                 wiring_.is_dead(between, index + 2)
+             ? FusedLayers::of(layer, next)
+             : std::nullopt;
+}
+
+bool Network::runs_as_one_with(const Network& next) const {
+  return fused(end() - 1, layers_.back().layer, next.layers_.front().layer)
+      .has_value();
 }
 
 // libtorch allows no dots in a child's name: "h.0.mlp" becomes children in

@@ -70,6 +70,10 @@ class Network : public torch::nn::Module {
 
   const std::vector<RemoteTie>& remote_ties() const { return remote_ties_; }
 
+  // Whether the last layer here and the first of `next`, which follows in the
+  // model, would run as one operation in a network of both.
+  bool runs_as_one_with(const Network& next) const;
+
  private:
   struct NamedLayer {
     std::string name;
@@ -81,7 +85,9 @@ class Network : public torch::nn::Module {
   void add_child(const std::string& name,
                  std::shared_ptr<torch::nn::Module> module);
   void tie_parameters(const Model& model);
-  void fuse_layers();
+  std::optional<FusedLayers> fused(int index,
+                                   const Layer& layer,
+                                   const Layer& next) const;
   at::Tensor parameter_of(const ParameterUse& use) const;
   Values run_layer(int index,
                    const Values& inputs,

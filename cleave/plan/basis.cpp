@@ -162,6 +162,28 @@ void predict_peaks(Plan& plan, std::vector<Bytes> peaks) {
   }
 }
 
+// From step to step, the median of several ways in which actions may differ by
+// this share.
+Seconds unsteady_period(const std::vector<SharedRow>& rows,
+                        const ScheduleCosts& costs,
+                        double spread) {
+  constexpr double kMostSpread = 0.3;  // above that it was another machine
+  constexpr std::int64_t kMostWays = 9;
+  constexpr std::int64_t kEffort = 100'000;  // actions
+  const auto ways = static_cast<unsigned>(std::clamp<std::int64_t>(
+      kEffort / actions_in_lent_steps(rows), 1, kMostWays));
+  std::vector<Seconds> periods;
+  for (unsigned way = 0; way < ways; ++way) {
+    const Disturbance disturbance{.number = way,
+                                  .of_actions = std::min(spread, kMostSpread),
+                                  .of_ranks = 0};
+    periods.push_back(simulate_lent_steps(rows, costs, disturbance).period);
+  }
+  const auto middle = periods.begin() + ways / 2;
+  std::ranges::nth_element(periods, middle);
+  return *middle;
+}
+
 }  // namespace
 
 PlanBasis::PlanBasis(const Profile& measured,
@@ -232,7 +254,7 @@ void predict(Plan& plan, const Schedule& schedule) {
   predict_peaks(plan, std::move(peaks));
 }
 
-void predict_lending(Plan& plan) {
+void predict_lending(Plan& plan, double spread) {
   const ScheduleCosts costs = costs_of(plan);
   const Schedule schedule = schedule_of(plan, plan.microbatches);
   const std::vector<SharedRow> rows = training_rows(plan, schedule);
@@ -242,7 +264,7 @@ void predict_lending(Plan& plan) {
     limits.push_back(row.limit);
   }
   predict_step(plan,
-               simulate_lent_steps(rows, costs).period,
+               unsteady_period(rows, costs, spread),
                simulate_lending(rows, costs));
   predict_peaks(plan, std::move(limits));
 }

@@ -36,8 +36,9 @@ StagePlan stage_of(const PlanBasis& basis,
 // and its schedule.
 void predict(Plan& plan, const Schedule& schedule);
 
-// The same of a plan whose devices lend. REQUIRES: predict() was called.
-void predict_lending(Plan& plan);
+// The same of a plan whose devices lend, and are as unsteady as a profile with
+// this spread found them. REQUIRES: predict() was called.
+void predict_lending(Plan& plan, double spread);
 
 // Whether every device's predicted peak is within its budget.
 bool fits(const Plan& plan);

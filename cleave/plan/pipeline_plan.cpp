@@ -178,7 +178,7 @@ Plan pipeline_plan(const Profile& profile,
   });
   if (request.lend && request.replicas == 1 && rank_count(best) > 1) {
     best.lend = true;
-    predict_lending(best);
+    predict_lending(best, profile.spread);
   }
   return best;
 }

@@ -75,6 +75,9 @@ struct Profile {
   std::int64_t microbatch = 1;  // samples in the microbatch that was measured
   std::string device;           // what it was measured on
   int measured = 0;             // layers timed; the others equal one of them
+  // How unsteady the device was: by this share at most, mostly, what takes as
+  // long as a stage differed from its median.
+  double spread = 0;
   StageOverhead overhead;
   std::vector<LayerCost> layers;
 

@@ -73,22 +73,29 @@ std::string to_json(const Profile& profile) {
                          {"microbatch", profile.microbatch},
                          {"device", profile.device},
                          {"measured", profile.measured},
+                         {"spread", profile.spread},
                          {"overhead", to_json(profile.overhead)},
                          {"layers", layers}});
 }
 
 Profile parse_profile(const std::string& json, const std::string& source) {
   const Json root = parse_json(json, source);
-  const JsonFields fields(
-      root,
-      source,
-      "",
-      {"model", "microbatch", "device", "measured", "overhead", "layers"});
+  const JsonFields fields(root,
+                          source,
+                          "",
+                          {"model",
+                           "microbatch",
+                           "device",
+                           "measured",
+                           "spread",
+                           "overhead",
+                           "layers"});
   Profile profile{
       .model = fields.text("model"),
       .microbatch = fields.whole("microbatch", 1),
       .device = fields.text("device"),
       .measured = static_cast<int>(fields.whole("measured", 0, INT_MAX)),
+      .spread = fields.share("spread", 0.0),
       .overhead = {},
       .layers = {}};
   if (const auto overhead = fields.object(

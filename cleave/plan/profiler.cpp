@@ -36,7 +36,8 @@ Bytes sum_of(const std::vector<Bytes>& all) {
 
 // Layers that must cost the same.
 struct Kind {
-  int first = 0;  // of them
+  int first = 0;           // of them
+  bool with_next = false;  // each runs as one with the layer behind it
   Values inputs;
   Needs needs;
   std::vector<int> layers;
@@ -70,18 +71,27 @@ std::map<std::string, Kind> measure_sizes(
   std::map<std::string, Kind> kinds;
   Values values{batch.inputs};
   std::vector<Bytes> loose(1);  // of every value: what no layer keeps so far
+  const auto on_trial = [&](int layer) {
+    return layer < model.size() ? std::make_unique<Trial>(
+                                      model, layer, layer + 1, options, memory)
+                                : nullptr;
+  };
+  std::unique_ptr<Trial> trial;
+  std::unique_ptr<Trial> next = on_trial(0);
   for (int layer = 0; layer < model.size(); ++layer) {
-    Trial trial(model, layer, options, memory);
-    Kind& kind = kinds[trial.kind(values)];
+    trial = std::exchange(next, on_trial(layer + 1));
+    const bool with_next = next && trial->runs_as_one_with(*next);
+    Kind& kind = kinds[trial->kind(values) + (with_next ? "and the next" : "")];
     const bool is_first = kind.layers.empty();
     if (is_first) {
       kind.first = layer;
+      kind.with_next = with_next;
       kind.inputs = values;
     }
     kind.layers.push_back(layer);
-    const Footprint found = trial.footprint(values);
+    const Footprint found = trial->footprint(values);
     if (is_first) {
-      kind.needs = trial.needs(values, batch, options.loss);
+      kind.needs = trial->needs(values, batch, options.loss);
     }
     const Bytes let_go = let_go_of(found, loose);
     values.clear();
@@ -91,11 +101,15 @@ std::map<std::string, Kind> measure_sizes(
     const bool is_last = layer + 1 == model.size();
     result.layers.push_back({
         .name = names[layer],
-        .parameters = trial.parameter_bytes(),
-        .copies = trial.copied_bytes(),
+        .parameters = trial->parameter_bytes(),
+        .copies = trial->copied_bytes(),
         .activations = found.made - let_go,
+        .kept_for_weights = kind.needs.turn.kept_for_weights,
+        .working = kind.needs.turn.working,
+        .backward_need = kind.needs.turn.backward_need,
         .whole_need = kind.needs.whole,
         .first_whole_need = kind.needs.first_whole,
+        .weight_need = kind.needs.turn.weight_need,
         .first_weight_need = kind.needs.first_weight,
         .crossing = is_last ? Bytes{} : bytes_of(values),
         .loose = is_last ? Bytes{} : sum_of(loose),
@@ -152,17 +166,28 @@ std::vector<std::vector<int>> runs_of(const std::set<int>& layers,
 }
 
 // What the layer itself takes of what a stage of it alone took.
-void set_cost(const Timing& found,
-              const StageOverhead& stage,
-              LayerCost& cost) {
+void set_times(const Timing& found,
+               const StageOverhead& stage,
+               LayerCost& cost) {
   cost.forward = std::max(Seconds{}, found.forward - stage.forward);
   cost.backward = std::max(Seconds{}, found.backward - stage.backward);
   cost.weight = std::max(Seconds{}, found.weight - stage.weight);
   cost.update = std::max(Seconds{}, found.update - stage.update);
-  cost.kept_for_weights = found.kept_for_weights;
-  cost.working = found.working;
-  cost.backward_need = found.backward_need;
-  cost.weight_need = found.weight_need;
+}
+
+// Layers that run as one with the next were timed with it: that one's own times
+// are not theirs.
+void take_off_next(const std::map<std::string, Kind>& kinds, Profile& profile) {
+  for (const auto& [name, kind] : kinds) {
+    for (const int layer : kind.layers) {
+      for (const auto time : kLayerTimes) {
+        Seconds& both = profile.layers[layer].*time;
+        both = kind.with_next
+                   ? std::max(Seconds{}, both - profile.layers[layer + 1].*time)
+                   : both;
+      }
+    }
+  }
 }
 
 void measure_layers(const Model& model,
@@ -184,20 +209,24 @@ void measure_layers(const Model& model,
        runs_of(layers_to_rehearse(kinds, result, devices), result)) {
     Rehearsal rehearsal(model, batch, options, memory);
     for (const int layer : run) {
-      rehearsal.add(layer, kind_of[layer]->first, kind_of[layer]->inputs);
+      const Kind& kind = *kind_of[layer];
+      const int end = layer + (kind.with_next ? 2 : 1);
+      rehearsal.add(layer, end, kind.first, kind.inputs);
     }
-    std::map<int, Timing> found = rehearsal.run();
-    const Timing& nothing = found[Rehearsal::kNothing];
+    const Rehearsed found = rehearsal.run();
+    result.spread = std::max(result.spread, found.spread);
+    const Timing& nothing = found.times.at(Rehearsal::kNothing);
     result.overhead = {
         nothing.forward, nothing.backward, nothing.weight, nothing.update};
-    for (const auto& [first, timing] : found) {
+    for (const auto& [first, timing] : found.times) {
       if (first != Rehearsal::kNothing) {
         for (const int layer : kind_of[first]->layers) {
-          set_cost(timing, result.overhead, result.layers[layer]);
+          set_times(timing, result.overhead, result.layers[layer]);
         }
       }
     }
   }
+  take_off_next(kinds, result);
   result.measured = static_cast<int>(kinds.size());
 }
 
@@ -226,7 +255,7 @@ Profile profile_on(const Model& model,
   return result;
 }
 
-// The means of their times; all else is the first one's.
+// The means of their times and spreads; all else is the first one's.
 Profile mean_of(const std::vector<Profile>& found) {
   Profile mean = found.front();
   const auto set_mean = [&](Seconds& of_mean, const auto& time_of) {
@@ -244,6 +273,10 @@ Profile mean_of(const std::vector<Profile>& found) {
   for (const auto time : kOverheadTimes) {
     set_mean(mean.overhead.*time,
              [&](const Profile& one) { return one.overhead.*time; });
+  }
+  mean.spread = 0;
+  for (const Profile& one : found) {
+    mean.spread += one.spread / static_cast<double>(found.size());
   }
   return mean;
 }

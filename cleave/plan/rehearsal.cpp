@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 namespace cleave {
 namespace {
@@ -28,6 +29,10 @@ struct Nothing : torch::nn::Module {
   at::Tensor number;
 };
 
+// What a step has for every microbatch.
+constexpr auto kTurnParts = {
+    &Timing::forward, &Timing::backward, &Timing::weight};
+
 Seconds median_of(std::vector<Timing>& timings, Seconds Timing::*part) {
   const auto middle = timings.begin() + std::ssize(timings) / 2;
   std::nth_element(
@@ -42,11 +47,24 @@ Timing medians_of(std::vector<Timing> timings) {
   return {median_of(timings, &Timing::forward),
           median_of(timings, &Timing::backward),
           median_of(timings, &Timing::weight),
-          median_of(timings, &Timing::update),
-          timings.back().kept_for_weights,
-          timings.back().working,
-          timings.back().backward_need,
-          timings.back().weight_need};
+          median_of(timings, &Timing::update)};
+}
+
+// What nine in ten of the rounds differ from their median at most, made that of
+// nearly all.
+double spread_of(std::vector<Timing>& rounds) {
+  constexpr double kOfNearlyAll = 1.5;
+  std::vector<double> shares;
+  for (const auto part : kTurnParts) {
+    const Seconds median = median_of(rounds, part);
+    for (const Timing& round : rounds) {
+      shares.push_back(median > Seconds{} ? std::abs((round.*part) / median - 1)
+                                          : 0);
+    }
+  }
+  const auto most = shares.begin() + std::ssize(shares) * 9 / 10;
+  std::ranges::nth_element(shares, most);
+  return std::min(1.0, kOfNearlyAll * *most);
 }
 
 }  // namespace
@@ -64,14 +82,15 @@ Rehearsal::Rehearsal(const Model& model,
   nothing_.add<Nothing>("end");
 }
 
-void Rehearsal::add(int layer, int kind, const Values& inputs) {
+void Rehearsal::add(int first, int end, int kind, const Values& inputs) {
   actors_.push_back(
       {kind,
        inputs,
-       std::make_unique<Trial>(model_, layer, options_, memory_)});
-  actors_.push_back({kNothing,
-                     {at::zeros({1}).requires_grad_()},
-                     std::make_unique<Trial>(nothing_, 0, options_, memory_)});
+       std::make_unique<Trial>(model_, first, end, options_, memory_)});
+  actors_.push_back(
+      {kNothing,
+       {at::zeros({1}).requires_grad_()},
+       std::make_unique<Trial>(nothing_, 0, 1, options_, memory_)});
 }
 
 void Rehearsal::have_turns() {
@@ -89,21 +108,27 @@ void Rehearsal::have_turns() {
   }
 }
 
-std::map<int, Timing> Rehearsal::run() {
+Rehearsed Rehearsal::run() {
   have_turns();  // the first ones also allocate and compile
   std::map<int, std::vector<Timing>> timings;
+  std::vector<Timing> rounds;
   const Clock::time_point end = Clock::now() + kLongEnough;
   for (int turn = 0;
        turn < kLeastTurns || (turn < kMostTurns && Clock::now() < end);
        ++turn) {
     have_turns();
+    Timing& round = rounds.emplace_back();
     for (const Actor& actor : actors_) {
-      timings[actor.kind].push_back(actor.trial->timing());
+      const Timing& timing = actor.trial->timing();
+      timings[actor.kind].push_back(timing);
+      for (const auto part : kTurnParts) {
+        round.*part += timing.*part;
+      }
     }
   }
-  std::map<int, Timing> found;
+  Rehearsed found{.spread = spread_of(rounds)};
   for (auto& [kind, all] : timings) {
-    found[kind] = medians_of(std::move(all));
+    found.times[kind] = medians_of(std::move(all));
   }
   return found;
 }

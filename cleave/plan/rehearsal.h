@@ -10,6 +10,12 @@
 // For the profiler only.
 namespace cleave {
 
+// What a rehearsal found.
+struct Rehearsed {
+  std::map<int, Timing> times;  // by kind, medians
+  double spread = 0;            // of whole rounds of turns, as in a Profile
+};
+
 // Layers that have their turns one after the other, as in a stage: each finds
 // in the caches what a stage of all of them would leave there.
 class Rehearsal {
@@ -20,13 +26,14 @@ class Rehearsal {
             const ProfileOptions& options,
             std::shared_ptr<DeviceMemory> memory);
 
-  // Behind the layers that were added before. `kind` is any number but
-  // kNothing, the same for layers that must cost the same.
-  void add(int layer, int kind, const Values& inputs);
+  // The layers from `first` up to `end`, as one stage, behind those that were
+  // added before. `kind` is any number but kNothing, the same for those that
+  // must cost the same.
+  void add(int first, int end, int kind, const Values& inputs);
 
-  // By kind, medians of several turns of every layer; under kNothing what a
-  // stage costs that has nothing to do.
-  std::map<int, Timing> run();
+  // Every layer has several turns. Under kNothing is what a stage costs that
+  // has nothing to do.
+  Rehearsed run();
   static constexpr int kNothing = -1;
 
  private:

@@ -52,12 +52,13 @@ Seconds since(Clock::time_point start) {
 }  // namespace
 
 Trial::Trial(const Model& model,
-             int layer,
+             int first,
+             int end,
              const ProfileOptions& options,
              std::shared_ptr<DeviceMemory> memory)
-    : stage_(model, layer, layer + 1),
-      layer_(layer),
-      is_last_(layer + 1 == model.size()),
+    : stage_(model, first, end),
+      first_(first),
+      is_last_(end == model.size()),
       memory_(std::move(memory)) {
   stage_.network().compute_in(options.precision);
   for (const auto& [name, parameter] : stage_.network().trained_parameters()) {
@@ -93,7 +94,7 @@ Footprint Trial::footprint(const Values& inputs) {
     }
   }
   const Bytes before = memory_->live() - copied_bytes();
-  Values outputs = stage_.network().forward(given, Moment{0, 1, {layer_}});
+  Values outputs = stage_.network().forward(given, Moment{0, 1, {first_}});
   Footprint found{.made = memory_->live() - copied_bytes() - before};
   std::vector<torch::autograd::Edge> graph;
   for (const at::Tensor& output : outputs) {
@@ -120,17 +121,21 @@ Needs Trial::needs(const Values& inputs, const Batch& batch, const Loss& loss) {
     stage_.begin(/*split=*/false);
     run_forward(inputs, batch, loss);
     backward();
-    return timing_.backward_need;
+    return bytes_.backward_need;
   };
   Needs found{.first_whole = whole()};
   found.whole = whole();
   for (at::Tensor& parameter : parameters_) {
     parameter.mutable_grad() = at::Tensor();
   }
-  forward(inputs, batch, loss);
-  backward();
-  weights();
-  found.first_weight = timing_.weight_need;
+  const auto split = [&] {
+    forward(inputs, batch, loss);
+    backward();
+    weights();
+    return bytes_;
+  };
+  found.first_weight = split().weight_need;
+  found.turn = split();
   return found;
 }
 
@@ -151,11 +156,11 @@ void Trial::run_forward(const Values& inputs,
   Values outputs = stage_.forward(
       kOnly,
       std::move(given),
-      Moment{0, 1, {layer_}},
+      Moment{0, 1, {first_}},
       is_last_ ? std::optional(Goal{&loss, batch.targets}) : std::nullopt);
   timing_.forward = since(start);
   const Bytes before = memory_->live();
-  timing_.working = memory_->peak() - before;
+  bytes_.working = memory_->peak() - before;
   for (const at::Tensor& value : outputs) {
     gradients_.push_back(value.requires_grad() ? at::ones_like(value)
                                                : at::Tensor());
@@ -170,7 +175,7 @@ void Trial::backward() {
   const Clock::time_point start = Clock::now();
   gradients_ = stage_.backward(kOnly, std::move(gradients_));
   timing_.backward = since(start);
-  timing_.backward_need = memory_->peak() - kept;
+  bytes_.backward_need = memory_->peak() - kept;
   gradients_.clear();
 }
 
@@ -181,8 +186,8 @@ void Trial::weights() {
   const Clock::time_point start = Clock::now();
   stage_.weights(kOnly);
   timing_.weight = since(start);
-  timing_.weight_need = memory_->peak() - open;
-  timing_.kept_for_weights = std::max(open - memory_->live(), Bytes{0});
+  bytes_.weight_need = memory_->peak() - open;
+  bytes_.kept_for_weights = std::max(open - memory_->live(), Bytes{0});
 }
 
 void Trial::update() {

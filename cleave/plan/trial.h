@@ -8,7 +8,7 @@
 #include "cleave/model/stage.h"
 #include "cleave/plan/profiler.h"
 
-// One layer on trial. For the profiler only.
+// Layers on trial. For the profiler only.
 namespace cleave {
 
 // A value that leaves a layer.
@@ -25,35 +25,47 @@ struct Footprint {
   Bytes made;  // its new outputs, and what else it keeps for backward
 };
 
-// What a layer needs at other times than in its turns.
-struct Needs {
-  Bytes whole;  // by a backward that leaves nothing to weights
-  Bytes first_whole;
-  Bytes first_weight;
-};
-
-// What one turn of a layer took, in time and memory.
-struct Timing {
-  Seconds forward;
-  Seconds backward;
-  Seconds weight;
-  Seconds update;
+// What one turn takes of memory, as LayerCost has it.
+struct TurnBytes {
   Bytes kept_for_weights;
   Bytes working;
   Bytes backward_need;
   Bytes weight_need;
 };
 
-// Runs a layer as a stage of its own, in the memory given.
+struct Needs {
+  TurnBytes turn;
+  Bytes whole;  // by a backward that leaves nothing to weights
+  Bytes first_whole;
+  Bytes first_weight;
+};
+
+// What one turn took.
+struct Timing {
+  Seconds forward;
+  Seconds backward;
+  Seconds weight;
+  Seconds update;
+};
+
+// Runs a layer, or some that follow each other, as a stage of its own, in the
+// memory given.
 class Trial {
  public:
+  // The layers from `first` up to `end`.
   Trial(const Model& model,
-        int layer,
+        int first,
+        int end,
         const ProfileOptions& options,
         std::shared_ptr<DeviceMemory> memory);
 
   // Equal for layers that must cost the same.
   std::string kind(const Values& inputs) const;
+
+  // Whether these layers and those of `next` run as one in a common stage.
+  bool runs_as_one_with(const Trial& next) const {
+    return stage_.network().runs_as_one_with(next.stage_.network());
+  }
 
   // Runs it once in training, forward only.
   Footprint footprint(const Values& inputs);
@@ -79,7 +91,7 @@ class Trial {
   Bytes freed_by_dropping(at::Tensor& value) const;
 
   Stage stage_;
-  int layer_;
+  int first_;
   bool is_last_;
   std::shared_ptr<DeviceMemory> memory_;
   std::vector<at::Tensor> parameters_;
@@ -87,6 +99,7 @@ class Trial {
   Values gradients_;  // of its outputs, for the backward of this turn
   Bytes seeds_;       // what they take
   Timing timing_;
+  TurnBytes bytes_;  // of the last turn
 };
 
 }  // namespace cleave

@@ -9,12 +9,20 @@
 namespace cleave {
 namespace {
 
-constexpr unsigned kDisturbances = 16;
+// Of one search: actions done on paper, in all.
+constexpr std::int64_t kEffort = 500'000;
+
+// Ways in which steps are disturbed, at most and at least.
+constexpr int kDisturbances = 16;
+constexpr int kFewDisturbances = 3;
+
+// Further ones, in which somebody may be stuck after all.
+constexpr int kLaterDisturbances = 48;
 
 // What a rank needs most differs with the disturbance: of all those needs, in
-// their order, the limit is that in the middle, if all are as fast with it and
-// nobody is stuck; otherwise one further up.
-constexpr double kSharesToTry[] = {0.5, 0.75, 1.0};
+// their order, the limit is the least, if all are as fast with it and nobody is
+// stuck; otherwise one further up.
+constexpr double kSharesToTry[] = {0.0, 0.25, 0.5, 0.75, 1.0};
 
 // As fast: all together, and each disturbance for itself.
 constexpr double kAllAsFast = 1.003;
@@ -22,7 +30,7 @@ constexpr double kEachAsFast = 1.02;
 
 // A rank that needs much less than its limit at other times is then allowed so
 // many hundredths more than that, on the same conditions.
-constexpr int kMoreThanLeast = 10;
+constexpr int kMoreThanLeast = 5;
 
 // What is allowed beside that is this share: for what steps on paper lack.
 constexpr int kSlackShare = 100;
@@ -32,24 +40,6 @@ struct ManySteps {
   std::vector<Seconds> periods;
   std::vector<std::vector<Bytes>> needs;  // by rank, rising
 };
-
-ManySteps run_all(const std::vector<SharedRow>& rows,
-                  const ScheduleCosts& costs) {
-  ManySteps all{.needs = std::vector<std::vector<Bytes>>(rows.size())};
-  for (unsigned number = 0; number <= kDisturbances; ++number) {
-    const LentSteps steps =
-        number == 0 ? simulate_lent_steps(rows, costs)
-                    : simulate_lent_steps(rows, costs, Disturbance{number});
-    all.periods.push_back(steps.period);
-    for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-      all.needs[rank].push_back(steps.most[rank]);
-    }
-  }
-  for (std::vector<Bytes>& of_rank : all.needs) {
-    std::ranges::sort(of_rank);
-  }
-  return all;
-}
 
 Seconds sum_of(const std::vector<Seconds>& times) {
   Seconds sum;
@@ -68,28 +58,50 @@ class LimitSearch {
         widest_(limits()),
         costs_(costs),
         beside_(beside),
-        fastest_(run_all(rows, costs)) {}
+        left_(static_cast<int>(kEffort / actions_in_lent_steps(rows))),
+        disturbances_(static_cast<unsigned>(
+            std::clamp(left_ / 16, kFewDisturbances, kDisturbances))),
+        fastest_(run_all()) {}
 
   std::vector<Bytes> find() {
     ManySteps steps = fastest_;
     for (const double share : kSharesToTry) {
       limit_to(share);
-      steps = run_all(rows_, costs_);
-      if (is_good(steps)) {
+      steps = run_all();
+      if (is_good(steps) || left_ <= 0) {
         break;
       }
     }
     if (!is_good(steps)) {
       return widest_;
     }
-    for (std::size_t rank = rows_.size(); rank-- > 0;) {
-      lower(rank, steps.needs[rank].front());
-    }
+    lower(steps, 0, rows_.size());
     add_slack();
+    raise_where_stuck();
     return limits();
   }
 
  private:
+  LentSteps run(std::optional<Disturbance> disturbance = std::nullopt) {
+    --left_;
+    return simulate_lent_steps(rows_, costs_, disturbance);
+  }
+
+  ManySteps run_all() {
+    ManySteps all{.needs = std::vector<std::vector<Bytes>>(rows_.size())};
+    for (unsigned number = 0; number <= disturbances_; ++number) {
+      const LentSteps steps = number == 0 ? run() : run(Disturbance{number});
+      all.periods.push_back(steps.period);
+      for (std::size_t rank = 0; rank < rows_.size(); ++rank) {
+        all.needs[rank].push_back(steps.most[rank]);
+      }
+    }
+    for (std::vector<Bytes>& of_rank : all.needs) {
+      std::ranges::sort(of_rank);
+    }
+    return all;
+  }
+
   std::vector<Bytes> limits() const {
     std::vector<Bytes> limits;
     limits.reserve(rows_.size());
@@ -122,16 +134,26 @@ class LimitSearch {
     return sum_of(steps.periods) <= kAllAsFast * sum_of(fastest_.periods);
   }
 
-  // The rank's limit, to little more than the least that it needed.
-  void lower(std::size_t rank, Bytes least) {
-    const Bytes all = least + beside_[rank];
-    const Bytes lower = least + Bytes{all.value * kMoreThanLeast / 100};
-    const Bytes before = rows_[rank].limit;
-    if (lower < before) {
-      rows_[rank].limit = lower;
-      if (!is_good(run_all(rows_, costs_))) {
-        rows_[rank].limit = before;
-      }
+  // Of the ranks from `first` to before `end`, limits become little more than
+  // the least that they needed in `before`: all of them, or each half that can.
+  void lower(const ManySteps& before, std::size_t first, std::size_t end) {
+    const std::vector<Bytes> limits_before = limits();
+    for (std::size_t rank = first; rank < end; ++rank) {
+      const Bytes least = before.needs[rank].front();
+      const Bytes all = least + beside_[rank];
+      Bytes& limit = rows_[rank].limit;
+      limit = std::min(limit, least + Bytes{all.value * kMoreThanLeast / 100});
+    }
+    if (limits() == limits_before || (left_ > 0 && is_good(run_all()))) {
+      return;
+    }
+    for (std::size_t rank = first; rank < end; ++rank) {
+      rows_[rank].limit = limits_before[rank];
+    }
+    if (end - first > 1) {
+      const std::size_t middle = first + (end - first) / 2;
+      lower(before, middle, end);
+      lower(before, first, middle);
     }
   }
 
@@ -143,10 +165,23 @@ class LimitSearch {
     }
   }
 
+  void raise_where_stuck() {
+    for (int later = 1; later <= kLaterDisturbances && left_ > 0; ++later) {
+      const LentSteps steps =
+          run(Disturbance{disturbances_ + static_cast<unsigned>(later)});
+      for (std::size_t rank = 0; rank < rows_.size(); ++rank) {
+        Bytes& limit = rows_[rank].limit;
+        limit = std::min(std::max(limit, steps.most[rank]), widest_[rank]);
+      }
+    }
+  }
+
   std::vector<SharedRow> rows_;
   std::vector<Bytes> widest_;
   const ScheduleCosts& costs_;
   const std::vector<Bytes>& beside_;
+  int left_;  // runs that the effort allows for
+  unsigned disturbances_;
   ManySteps fastest_;
 };
 

@@ -1,7 +1,7 @@
 #include "cleave/schedule/simulate_lending.h"
 
 #include <algorithm>
-#include <map>
+#include <limits>
 #include <optional>
 #include <queue>
 #include <random>
@@ -25,23 +25,23 @@ struct Event {
 class Delays {
  public:
   Delays(std::optional<Disturbance> disturbance, std::size_t ranks)
-      : ranks_(ranks, 1.0), disturbed_(disturbance) {
-    if (disturbance) {
-      random_.seed(disturbance->number);
+      : ranks_(ranks, 1.0), disturbance_(disturbance) {
+    if (disturbance_) {
+      random_.seed(disturbance_->number);
       for (double& rank : ranks_) {
-        rank = about_one(0.1);
+        rank = about_one(disturbance_->of_ranks);
       }
     }
   }
 
   // Of the next action, if this rank does it.
   double factor(Rank who) {
-    if (!disturbed_) {
+    if (!disturbance_) {
       return 1.0;
     }
-    constexpr double kHeldUp = 3;
-    const double held_up = uniform() < 0.01 ? kHeldUp : 1.0;
-    return ranks_[who.value] * about_one(0.2) * held_up;
+    const double share = disturbance_->of_actions;
+    const double held_up = uniform() < 0.01 ? 1 + 10 * share : 1.0;
+    return ranks_[who.value] * about_one(share) * held_up;
   }
 
  private:
@@ -57,8 +57,27 @@ class Delays {
 
   std::mt19937 random_;
   std::vector<double> ranks_;
-  bool disturbed_;
+  std::optional<Disturbance> disturbance_;
 };
+
+constexpr int kLentSteps = 8;
+
+struct Sizes {
+  int stages = 0;
+  int microbatches = 0;
+};
+
+Sizes sizes_of(const std::vector<SharedRow>& rows) {
+  Sizes sizes;
+  for (const SharedRow& row : rows) {
+    for (const SharedAction& shared : row.actions) {
+      const auto [op, microbatch, stage] = shared.action;
+      sizes.stages = std::max(sizes.stages, stage.value + 1);
+      sizes.microbatches = std::max(sizes.microbatches, microbatch.value + 1);
+    }
+  }
+  return sizes;
+}
 
 // Several steps of the same rows, one after the other.
 class LendingRun {
@@ -76,7 +95,12 @@ class LendingRun {
         ends_(steps),
         timeline_{std::vector<std::vector<Span>>(rows.size()),
                   Seconds{},
-                  std::vector<Seconds>(rows.size())} {}
+                  std::vector<Seconds>(rows.size())},
+        sizes_(sizes_of(rows)),
+        arrivals_(steps,
+                  std::vector<Seconds>(
+                      std::size_t{2} * sizes_.stages * sizes_.microbatches,
+                      Seconds{std::numeric_limits<double>::infinity()})) {}
 
   void run() {
     for (Rank rank; rank.value < std::ssize(rows_); ++rank.value) {
@@ -107,15 +131,18 @@ class LendingRun {
   }
 
  private:
-  using Arrival = std::pair<std::int64_t, Action>;  // of a step, what receives
-
   void begin_all() {
+    bool helps = true;  // none so far found that there is nothing to do
     for (Rank who; who.value < std::ssize(rows_); ++who.value) {
       if (!idle_[who.value]) {
         continue;
       }
-      if (const auto turn = turns_.begin(
-              who, [this](const Turn& next) { return has_arrived(next); })) {
+      const auto arrived = [this](const Turn& next) {
+        return has_arrived(next);
+      };
+      const std::optional<Turn> turn = turns_.begin(who, arrived, helps);
+      helps = turn.has_value();
+      if (turn) {
         begin(*turn);
       }
     }
@@ -173,13 +200,19 @@ class LendingRun {
   }
 
   void arrive(std::int64_t step, const Action& receive, Seconds travel) {
-    arrivals_[{step, receive}] = now_ + travel;
+    arrivals_[step][place_of(receive)] = now_ + travel;
     events_.push({now_ + travel, ++events_so_far_, {}});
   }
 
   bool has_arrived(const Turn& next) const {
-    const auto found = arrivals_.find({next.step, *turns_.at(next).receive});
-    return found != arrivals_.end() && found->second <= now_;
+    return arrivals_[next.step][place_of(*turns_.at(next).receive)] <= now_;
+  }
+
+  std::size_t place_of(const Action& receive) const {
+    const int direction = receive.op == Op::receive_forward ? 0 : 1;
+    return (receive.microbatch.value * sizes_.stages + receive.stage.value) *
+               2 +
+           direction;
   }
 
   const std::vector<SharedRow>& rows_;
@@ -193,24 +226,15 @@ class LendingRun {
   Seconds now_;
   std::int64_t events_so_far_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  std::map<Arrival, Seconds> arrivals_;
+  Sizes sizes_;
+  std::vector<std::vector<Seconds>> arrivals_;  // of every step's messages
 };
-
-int stages_of(const std::vector<SharedRow>& rows) {
-  int stages = 0;
-  for (const SharedRow& row : rows) {
-    for (const SharedAction& shared : row.actions) {
-      stages = std::max(stages, shared.action.stage.value + 1);
-    }
-  }
-  return stages;
-}
 
 }  // namespace
 
 Timeline simulate_lending(const std::vector<SharedRow>& rows,
                           const ScheduleCosts& costs) {
-  check_costs(costs, stages_of(rows));
+  check_costs(costs, sizes_of(rows).stages);
   LendingRun run(rows, costs, 1);
   run.run();
   return run.timeline();
@@ -219,14 +243,20 @@ Timeline simulate_lending(const std::vector<SharedRow>& rows,
 LentSteps simulate_lent_steps(const std::vector<SharedRow>& rows,
                               const ScheduleCosts& costs,
                               std::optional<Disturbance> disturbance) {
-  constexpr std::int64_t kSteps = 8;
-  constexpr std::int64_t kFirst = 2;  // the first ones find the pipeline empty
-  check_costs(costs, stages_of(rows));
-  LendingRun run(rows, costs, kSteps, disturbance);
+  constexpr int kFirst = 2;  // the first ones find the pipeline empty
+  check_costs(costs, sizes_of(rows).stages);
+  LendingRun run(rows, costs, kLentSteps, disturbance);
   run.run();
-  return {(run.ends()[kSteps - 1] - run.ends()[kFirst - 1]) /
-              static_cast<double>(kSteps - kFirst),
+  return {(run.ends().back() - run.ends()[kFirst - 1]) / (kLentSteps - kFirst),
           run.most_needed()};
+}
+
+std::int64_t actions_in_lent_steps(const std::vector<SharedRow>& rows) {
+  std::int64_t actions = 0;
+  for (const SharedRow& row : rows) {
+    actions += std::ssize(row.actions);
+  }
+  return std::max<std::int64_t>(1, actions * kLentSteps);
 }
 
 }  // namespace cleave

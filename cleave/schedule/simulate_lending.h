@@ -16,11 +16,13 @@ Timeline simulate_lending(const std::vector<SharedRow>& rows,
                           const ScheduleCosts& costs);
 
 // One of many ways in which times differ from those planned, as on machines
-// that have other work too: an action takes up to a fifth more or less, one in
-// a hundred three times as long, and some ranks take up to a tenth more or less
-// for everything. The same for the same number, everywhere.
+// that have other work too. The same for the same numbers, everywhere.
 struct Disturbance {
   unsigned number = 0;
+  // By what share an action takes more or less at most; one in a hundred takes
+  // ten times that share longer.
+  double of_actions = 0.2;
+  double of_ranks = 0.1;  // and a rank, for all it does
 };
 
 // Many steps that follow each other.
@@ -33,5 +35,8 @@ LentSteps simulate_lent_steps(
     const std::vector<SharedRow>& rows,
     const ScheduleCosts& costs,
     std::optional<Disturbance> disturbance = std::nullopt);
+
+// How much that is to do: the actions of all those steps, at least one.
+std::int64_t actions_in_lent_steps(const std::vector<SharedRow>& rows);
 
 }  // namespace cleave

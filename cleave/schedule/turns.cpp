@@ -209,7 +209,7 @@ std::optional<Turn> Turns::find(Rank who,
                                  static_cast<int>(open.row->actions.size()));
   for (int place = open.next; place < end; ++place) {
     const Turn turn{who, row, open.step, place};
-    if (fits(turn) && is_ready(turn, arrived)) {
+    if (is_ready(turn, arrived) && fits(turn)) {
       return turn;
     }
   }
@@ -243,11 +243,11 @@ std::optional<Turn> Turns::find_over_limit(Rank who,
                                                            : std::nullopt;
 }
 
-std::optional<Turn> Turns::begin(Rank who, const Arrived& arrived) {
+std::optional<Turn> Turns::begin(Rank who, const Arrived& arrived, bool helps) {
   std::optional<Turn> turn;
   for (const int ahead : {1, kAhead}) {
     turn = turn ? turn : find(who, who, ahead, arrived);
-    turn = turn ? turn : find_to_help(who, ahead, arrived);
+    turn = turn || !helps ? turn : find_to_help(who, ahead, arrived);
   }
   turn = turn ? turn : find_over_limit(who, arrived);
   if (turn) {

@@ -80,8 +80,12 @@ class Turns {
   // Begins what this rank should do: the next action of its own row, or else,
   // of the rows whose ranks are busy, of the one that is furthest behind; where
   // there is none, the same among the actions a little further on. None where
-  // none can begin. REQUIRES: it has ended what it began before.
-  std::optional<Turn> begin(Rank who, const Arrived& arrived);
+  // none can begin. `helps`: whether to look at others' rows; not needed where
+  // another rank has just found nothing there. REQUIRES: it has ended what it
+  // began before.
+  std::optional<Turn> begin(Rank who,
+                            const Arrived& arrived,
+                            bool helps = true);
 
   void end(const Turn& turn);
 

@@ -47,6 +47,7 @@ TEST(FusedLayers, have_the_bits_of_one_after_the_other) {
   const at::Tensor again = some_rows();
   const at::Tensor expected = relu->forward(linear->forward(again));
   EXPECT_FALSE(is_fused(expected));
+  EXPECT_TRUE(linear->runs_as_one_with(*relu));
   EXPECT_TRUE(torch::equal(result, expected));
 
   const auto found = gradients_of(whole->parameters(), input, result);
@@ -66,6 +67,7 @@ TEST(FusedLayers, are_those_whose_values_nobody_else_reads) {
   const Values results = network->forward(Values{some_rows()});
   ASSERT_EQ(results.size(), 2u);
   EXPECT_FALSE(is_fused(results[1]));
+  EXPECT_FALSE(model.build(0, 1)->runs_as_one_with(*model.build(1, 2)));
   EXPECT_TRUE(torch::equal(results[1], results[0].relu()));
 }
 

@@ -111,6 +111,19 @@ TEST(CrossEntropy, a_second_backward_is_refused) {
   EXPECT_THROW(loss.backward(), Error);
 }
 
+TEST(CrossEntropy, takes_a_target_for_every_row_of_scores) {
+  const auto sum = [](at::IntArrayRef scores, at::IntArrayRef targets) {
+    return sum_of(cross_entropy,
+                  {torch::zeros(scores).requires_grad_() * 1},
+                  torch::zeros(targets, torch::kLong));
+  };
+  EXPECT_NO_THROW(sum({4, 3, 10}, {4, 3}));
+  EXPECT_THROW(sum({4, 3, 10}, {4}), Error);
+  EXPECT_THROW(sum({4, 10}, {4, 3}), Error);
+  EXPECT_THROW(sum({4, 3, 10}, {3, 4}), Error);
+  EXPECT_THROW(sum({}, {}), Error);
+}
+
 TEST(CrossEntropy, half_precision_scores_are_summed_in_single) {
   torch::manual_seed(4);
   const at::Tensor logits = torch::randn({16, 3000}).to(torch::kBFloat16);

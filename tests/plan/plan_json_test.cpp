@@ -408,6 +408,7 @@ TEST(ProfileJson, reading_gives_back_exactly_what_was_written) {
                     .microbatch = random.whole(1, INT64_MAX),
                     .device = random.name(),
                     .measured = static_cast<int>(random.whole(0, 100)),
+                    .spread = 1.0 / static_cast<double>(random.whole(1, 100)),
                     .overhead = {random.time(),
                                  random.time(),
                                  random.time(),

@@ -71,6 +71,23 @@ TEST(MakePlan, what_a_stage_takes_for_itself_counts_once_per_stage) {
             "the model again.");
 }
 
+TEST(MakePlan, devices_that_lend_take_longer_where_they_are_unsteady) {
+  Profile profile = profile_of(std::vector<double>(8, 0.001));
+  const PlanRequest request{.batch = 4, .stages = 2, .schedule = "1f1b"};
+  const Plan steady = make_plan(profile, devices(2), request);
+  profile.spread = 0.2;
+  const Plan unsteady = make_plan(profile, devices(2), request);
+  EXPECT_GT(unsteady.step, steady.step);
+  EXPECT_LT(unsteady.step, 1.2 * steady.step);
+  EXPECT_GT(unsteady.bubble, steady.bubble);
+  profile.spread = 1;  // said to be another machine's, then
+  EXPECT_LT(make_plan(profile, devices(2), request).step, 1.3 * steady.step);
+  profile.spread = -0.1;
+  EXPECT_EQ(error_of(profile, devices(2), request),
+            "the spread of the profile is no share from 0 to 1. Profile the "
+            "model again.");
+}
+
 TEST(MakePlan, predicts_the_closed_form_for_even_stages) {
   const Profile profile = profile_of(std::vector<double>(8, 0.001));
   for (const char* schedule : {"1f1b", "gpipe"}) {

@@ -215,6 +215,28 @@ TEST(Profiler, layers_of_the_same_kind_are_measured_once) {
   EXPECT_EQ(found.layers[3].forward, found.layers[5].forward);
 }
 
+// A linear layer and the ReLU behind it run as one; without it, it costs more
+// or less for itself.
+TEST(Profiler, layers_that_run_as_one_are_measured_so) {
+  Model model("pairs");
+  model.add<torch::nn::Linear>("first", kWidth, kWidth);
+  for (const std::string name : {"a", "b", "c"}) {
+    model.add<torch::nn::Linear>(name, kWidth, kWidth);
+    if (name != "b") {
+      model.add<torch::nn::ReLU>("relu_" + name);
+    }
+  }
+  model.add<torch::nn::Linear>("out", kWidth, 4);
+  const Profile found =
+      profile(model, samples(), {cross_entropy}, {two_devices().front()});
+  // The first linear, whose input needs no gradient; a and c; b; relu; out.
+  EXPECT_EQ(found.measured, 5);
+  EXPECT_EQ(found.layers[1].backward, found.layers[4].backward);
+  EXPECT_NE(found.layers[1].backward, found.layers[3].backward);
+  EXPECT_EQ(found.layers[1].parameters, found.layers[3].parameters);
+  EXPECT_EQ(found.layers[2].parameters, Bytes{});
+}
+
 TEST(Profiler, what_a_stage_takes_for_itself_is_told_apart) {
   const Profile found =
       profile(wide_mlp(), samples(), {cross_entropy}, {two_devices().front()});
