@@ -192,15 +192,17 @@ std::vector<SharedRow> training_rows(const Plan& plan,
   const std::vector<Bytes> waiting =
       messages_waiting(plan, schedule, simulate(schedule, costs));
   const std::vector<Bytes> beside = memory_beside(plan);
-  const std::vector<Bytes> peaks = sum_of(sum_of(alone, waiting), beside);
+  const std::vector<Bytes> in_order = sum_of(alone, waiting);
+  const std::vector<Bytes> peaks = sum_of(in_order, beside);
   std::vector<SharedRow> rows = shared_rows(
       schedule, stages, sum_of(alone, room_to_lend(plan, peaks, kRoomShare)));
   const std::vector<Bytes> widest =
-      sum_of(sum_of(alone, waiting), room_to_lend(plan, peaks, kMostRoomShare));
+      sum_of(in_order, room_to_lend(plan, peaks, kMostRoomShare));
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
     rows[rank].limit = widest[rank];
   }
-  const std::vector<Bytes> limits = lending_limits(rows, costs, beside);
+  const std::vector<Bytes> limits =
+      lending_limits(rows, costs, in_order, beside);
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
     rows[rank].limit = limits[rank];
   }

@@ -10,7 +10,7 @@ namespace cleave {
 namespace {
 
 // Of one search: actions done on paper, in all.
-constexpr std::int64_t kEffort = 500'000;
+constexpr std::int64_t kEffort = 800'000;
 
 // Ways in which steps are disturbed, at most and at least.
 constexpr int kDisturbances = 16;
@@ -31,6 +31,10 @@ constexpr double kEachAsFast = 1.02;
 // A rank that needs much less than its limit at other times is then allowed so
 // many hundredths more than that, on the same conditions.
 constexpr int kMoreThanLeast = 5;
+
+// Then limits are lowered by this share again and again, on the same
+// conditions.
+constexpr int kTightenShare = 40;
 
 // What is allowed beside that is this share: for what steps on paper lack.
 constexpr int kSlackShare = 100;
@@ -53,12 +57,15 @@ class LimitSearch {
  public:
   LimitSearch(const std::vector<SharedRow>& rows,
               const ScheduleCosts& costs,
+              const std::vector<Bytes>& in_order,
               const std::vector<Bytes>& beside)
       : rows_(rows),
         widest_(limits()),
         costs_(costs),
+        in_order_(in_order),
         beside_(beside),
         left_(static_cast<int>(kEffort / actions_in_lent_steps(rows))),
+        later_(std::min(left_ / 4, kLaterDisturbances)),
         disturbances_(static_cast<unsigned>(
             std::clamp(left_ / 16, kFewDisturbances, kDisturbances))),
         fastest_(run_all()) {}
@@ -68,14 +75,15 @@ class LimitSearch {
     for (const double share : kSharesToTry) {
       limit_to(share);
       steps = run_all();
-      if (is_good(steps) || left_ <= 0) {
+      if (is_good(steps) || !may_go_on()) {
         break;
       }
     }
     if (!is_good(steps)) {
       return widest_;
     }
-    lower(steps, 0, rows_.size());
+    lower_to_least(steps);
+    tighten();
     add_slack();
     raise_where_stuck();
     return limits();
@@ -101,6 +109,8 @@ class LimitSearch {
     }
     return all;
   }
+
+  bool may_go_on() const { return left_ > later_; }
 
   std::vector<Bytes> limits() const {
     std::vector<Bytes> limits;
@@ -134,26 +144,55 @@ class LimitSearch {
     return sum_of(steps.periods) <= kAllAsFast * sum_of(fastest_.periods);
   }
 
-  // Of the ranks from `first` to before `end`, limits become little more than
-  // the least that they needed in `before`: all of them, or each half that can.
-  void lower(const ManySteps& before, std::size_t first, std::size_t end) {
-    const std::vector<Bytes> limits_before = limits();
+  // Lowers the limits of the ranks from `first` to before `end` to these: all
+  // of them, or each half that can. Returns whether any is lower now.
+  bool lower_to(const std::vector<Bytes>& wanted,
+                std::size_t first,
+                std::size_t end) {
+    const std::vector<Bytes> before = limits();
     for (std::size_t rank = first; rank < end; ++rank) {
-      const Bytes least = before.needs[rank].front();
+      rows_[rank].limit = std::min(before[rank], wanted[rank]);
+    }
+    if (limits() == before) {
+      return false;
+    }
+    if (may_go_on() && is_good(run_all())) {
+      return true;
+    }
+    for (std::size_t rank = first; rank < end; ++rank) {
+      rows_[rank].limit = before[rank];
+    }
+    if (end - first == 1) {
+      return false;
+    }
+    const std::size_t middle = first + (end - first) / 2;
+    const bool later = lower_to(wanted, middle, end);
+    return lower_to(wanted, first, middle) || later;
+  }
+
+  // Little more than the least that ranks needed in these steps.
+  void lower_to_least(const ManySteps& steps) {
+    std::vector<Bytes> wanted;
+    for (std::size_t rank = 0; rank < rows_.size(); ++rank) {
+      const Bytes least = steps.needs[rank].front();
       const Bytes all = least + beside_[rank];
-      Bytes& limit = rows_[rank].limit;
-      limit = std::min(limit, least + Bytes{all.value * kMoreThanLeast / 100});
+      wanted.push_back(least + Bytes{all.value * kMoreThanLeast / 100});
     }
-    if (limits() == limits_before || (left_ > 0 && is_good(run_all()))) {
-      return;
-    }
-    for (std::size_t rank = first; rank < end; ++rank) {
-      rows_[rank].limit = limits_before[rank];
-    }
-    if (end - first > 1) {
-      const std::size_t middle = first + (end - first) / 2;
-      lower(before, middle, end);
-      lower(before, first, middle);
+    lower_to(wanted, 0, rows_.size());
+  }
+
+  // Somewhat less than now, as long as that costs nothing, and not less than in
+  // order: so that nobody is held up who does only his own.
+  void tighten() {
+    for (bool lower = true; lower && may_go_on();) {
+      std::vector<Bytes> wanted;
+      for (std::size_t rank = 0; rank < rows_.size(); ++rank) {
+        const Bytes limit = rows_[rank].limit;
+        const Bytes all = limit + beside_[rank];
+        wanted.push_back(std::max(in_order_[rank],
+                                  limit - Bytes{all.value / kTightenShare}));
+      }
+      lower = lower_to(wanted, 0, rows_.size());
     }
   }
 
@@ -166,7 +205,7 @@ class LimitSearch {
   }
 
   void raise_where_stuck() {
-    for (int later = 1; later <= kLaterDisturbances && left_ > 0; ++later) {
+    for (int later = 1; later <= later_; ++later) {
       const LentSteps steps =
           run(Disturbance{disturbances_ + static_cast<unsigned>(later)});
       for (std::size_t rank = 0; rank < rows_.size(); ++rank) {
@@ -179,8 +218,10 @@ class LimitSearch {
   std::vector<SharedRow> rows_;
   std::vector<Bytes> widest_;
   const ScheduleCosts& costs_;
+  const std::vector<Bytes>& in_order_;
   const std::vector<Bytes>& beside_;
-  int left_;  // runs that the effort allows for
+  int left_;   // runs that the effort allows for
+  int later_;  // of those, with further disturbances
   unsigned disturbances_;
   ManySteps fastest_;
 };
@@ -189,8 +230,9 @@ class LimitSearch {
 
 std::vector<Bytes> lending_limits(const std::vector<SharedRow>& rows,
                                   const ScheduleCosts& costs,
+                                  const std::vector<Bytes>& in_order,
                                   const std::vector<Bytes>& beside) {
-  return LimitSearch(rows, costs, beside).find();
+  return LimitSearch(rows, costs, in_order, beside).find();
 }
 
 }  // namespace cleave
