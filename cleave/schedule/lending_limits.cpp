@@ -25,8 +25,8 @@ constexpr int kLaterDisturbances = 48;
 constexpr double kSharesToTry[] = {0.0, 0.25, 0.5, 0.75, 1.0};
 
 // As fast: all together, and each disturbance for itself.
-constexpr double kAllAsFast = 1.003;
-constexpr double kEachAsFast = 1.02;
+constexpr double kAllAsFast = 1.01;
+constexpr double kEachAsFast = 1.05;
 
 // A rank that needs much less than its limit at other times is then allowed so
 // many hundredths more than that, on the same conditions.
