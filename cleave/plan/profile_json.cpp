@@ -27,6 +27,26 @@ Json to_json(const LayerCost& layer) {
           {"loose_bytes", layer.loose.value}};
 }
 
+JsonKeys layer_keys() {
+  return {"name",
+          "forward_ms",
+          "backward_ms",
+          "weight_ms",
+          "update_ms",
+          "parameter_bytes",
+          "copy_bytes",
+          "activation_bytes",
+          "kept_for_weights_bytes",
+          "working_bytes",
+          "backward_need_bytes",
+          "whole_need_bytes",
+          "first_whole_need_bytes",
+          "weight_need_bytes",
+          "first_weight_need_bytes",
+          "crossing_bytes",
+          "loose_bytes"};
+}
+
 LayerCost read_layer(const JsonFields& fields) {
   const Bytes working = fields.bytes("working_bytes", Bytes{});
   return {.name = fields.text("name"),
@@ -103,24 +123,7 @@ Profile parse_profile(const std::string& json, const std::string& source) {
           {"forward_ms", "backward_ms", "weight_ms", "update_ms"})) {
     profile.overhead = read_overhead(*overhead);
   }
-  for (const JsonFields& layer : fields.objects("layers",
-                                                {"name",
-                                                 "forward_ms",
-                                                 "backward_ms",
-                                                 "weight_ms",
-                                                 "update_ms",
-                                                 "parameter_bytes",
-                                                 "copy_bytes",
-                                                 "activation_bytes",
-                                                 "kept_for_weights_bytes",
-                                                 "working_bytes",
-                                                 "backward_need_bytes",
-                                                 "whole_need_bytes",
-                                                 "first_whole_need_bytes",
-                                                 "weight_need_bytes",
-                                                 "first_weight_need_bytes",
-                                                 "crossing_bytes",
-                                                 "loose_bytes"})) {
+  for (const JsonFields& layer : fields.objects("layers", layer_keys())) {
     profile.layers.push_back(read_layer(layer));
   }
   return profile;

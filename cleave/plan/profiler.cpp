@@ -60,6 +60,41 @@ Bytes let_go_of(const Footprint& found, std::vector<Bytes>& loose) {
   return sum_of(behind);
 }
 
+// Adds a layer to its kind. `next`: the one behind it, if there is one.
+Kind& add_to_kind(int layer,
+                  const Trial& trial,
+                  const Trial* next,
+                  const Values& inputs,
+                  std::map<std::string, Kind>& kinds) {
+  const bool with_next = next != nullptr && trial.runs_as_one_with(*next);
+  Kind& kind = kinds[trial.kind(inputs) + (with_next ? "and the next" : "")];
+  if (kind.layers.empty()) {
+    kind.first = layer;
+    kind.with_next = with_next;
+    kind.inputs = inputs;
+  }
+  kind.layers.push_back(layer);
+  return kind;
+}
+
+// All sizes but of what crosses a cut behind the layer.
+LayerCost sizes_of(const std::string& name,
+                   const Trial& trial,
+                   const Needs& needs,
+                   Bytes activations) {
+  return {.name = name,
+          .parameters = trial.parameter_bytes(),
+          .copies = trial.copied_bytes(),
+          .activations = activations,
+          .kept_for_weights = needs.turn.kept_for_weights,
+          .working = needs.turn.working,
+          .backward_need = needs.turn.backward_need,
+          .whole_need = needs.whole,
+          .first_whole_need = needs.first_whole,
+          .weight_need = needs.turn.weight_need,
+          .first_weight_need = needs.first_weight};
+}
+
 // Runs the model once, layer by layer: all sizes, and what kinds there are.
 std::map<std::string, Kind> measure_sizes(
     const Model& model,
@@ -68,29 +103,20 @@ std::map<std::string, Kind> measure_sizes(
     const std::shared_ptr<DeviceMemory>& memory,
     Profile& result) {
   const std::vector<std::string> names = model.layer_names();
+  const auto on_trial = [&](int layer) {
+    return std::make_unique<Trial>(model, layer, layer + 1, options, memory);
+  };
   std::map<std::string, Kind> kinds;
   Values values{batch.inputs};
   std::vector<Bytes> loose(1);  // of every value: what no layer keeps so far
-  const auto on_trial = [&](int layer) {
-    return layer < model.size() ? std::make_unique<Trial>(
-                                      model, layer, layer + 1, options, memory)
-                                : nullptr;
-  };
-  std::unique_ptr<Trial> trial;
   std::unique_ptr<Trial> next = on_trial(0);
   for (int layer = 0; layer < model.size(); ++layer) {
-    trial = std::exchange(next, on_trial(layer + 1));
-    const bool with_next = next && trial->runs_as_one_with(*next);
-    Kind& kind = kinds[trial->kind(values) + (with_next ? "and the next" : "")];
-    const bool is_first = kind.layers.empty();
-    if (is_first) {
-      kind.first = layer;
-      kind.with_next = with_next;
-      kind.inputs = values;
-    }
-    kind.layers.push_back(layer);
+    const std::unique_ptr<Trial> trial = std::move(next);
+    const bool is_last = layer + 1 == model.size();
+    next = is_last ? nullptr : on_trial(layer + 1);
+    Kind& kind = add_to_kind(layer, *trial, next.get(), values, kinds);
     const Footprint found = trial->footprint(values);
-    if (is_first) {
+    if (kind.first == layer) {
       kind.needs = trial->needs(values, batch, options.loss);
     }
     const Bytes let_go = let_go_of(found, loose);
@@ -98,22 +124,10 @@ std::map<std::string, Kind> measure_sizes(
     for (const TrialOutput& output : found.outputs) {
       values.push_back(output.value);
     }
-    const bool is_last = layer + 1 == model.size();
-    result.layers.push_back({
-        .name = names[layer],
-        .parameters = trial->parameter_bytes(),
-        .copies = trial->copied_bytes(),
-        .activations = found.made - let_go,
-        .kept_for_weights = kind.needs.turn.kept_for_weights,
-        .working = kind.needs.turn.working,
-        .backward_need = kind.needs.turn.backward_need,
-        .whole_need = kind.needs.whole,
-        .first_whole_need = kind.needs.first_whole,
-        .weight_need = kind.needs.turn.weight_need,
-        .first_weight_need = kind.needs.first_weight,
-        .crossing = is_last ? Bytes{} : bytes_of(values),
-        .loose = is_last ? Bytes{} : sum_of(loose),
-    });
+    LayerCost& cost = result.layers.emplace_back(
+        sizes_of(names[layer], *trial, kind.needs, found.made - let_go));
+    cost.crossing = is_last ? Bytes{} : bytes_of(values);
+    cost.loose = is_last ? Bytes{} : sum_of(loose);
   }
   return kinds;
 }
