@@ -58,6 +58,13 @@ Lent lent(const std::string& name) {
   return lent;
 }
 
+std::vector<Bytes> limits_of(const Lent& wide) {
+  return lending_limits(wide.rows,
+                        wide.costs,
+                        wide.in_order,
+                        std::vector<Bytes>(kRanks, kBeside));
+}
+
 std::vector<SharedRow> limited(std::vector<SharedRow> rows,
                                const std::vector<Bytes>& limits) {
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
@@ -70,11 +77,7 @@ class LendingLimits : public testing::TestWithParam<std::string> {};
 
 TEST_P(LendingLimits, cost_no_time_and_are_kept) {
   const Lent wide = lent(GetParam());
-  const std::vector<Bytes> limits =
-      lending_limits(wide.rows,
-                     wide.costs,
-                     wide.in_order,
-                     std::vector<Bytes>(kRanks, kBeside));
+  const std::vector<Bytes> limits = limits_of(wide);
   for (int rank = 0; rank < kRanks; ++rank) {
     EXPECT_LE(limits[rank], wide.rows[rank].limit) << rank;
   }
@@ -113,11 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
 // It takes a B where it would wait for an F, and so never keeps all.
 TEST(LendingLimits, of_the_last_rank_are_below_what_it_needs_in_order) {
   const Lent wide = lent("gpipe");
-  const std::vector<Bytes> limits =
-      lending_limits(wide.rows,
-                     wide.costs,
-                     wide.in_order,
-                     std::vector<Bytes>(kRanks, kBeside));
+  const std::vector<Bytes> limits = limits_of(wide);
   EXPECT_LT(limits.back(), wide.in_order.back());
   EXPECT_GE(limits.front(), wide.in_order.front());
 }
