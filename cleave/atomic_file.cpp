@@ -1,10 +1,12 @@
 #include "cleave/atomic_file.h"
 
 #include <fcntl.h>
+#include <ftw.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -125,6 +127,19 @@ void write_file_atomically(const std::filesystem::path& file,
   AtomicFile out(file);
   out.write(content);
   out.commit();
+}
+
+void remove_tree(const std::filesystem::path& path) {
+  constexpr int kMostOpen = 16;  // folders at a time
+  const auto remove = [](const char* name, const struct stat*, int, FTW*) {
+    return std::remove(name);
+  };
+  if (nftw(path.c_str(), remove, kMostOpen, FTW_DEPTH | FTW_PHYS) != 0 &&
+      errno != ENOENT) {
+    fail("cannot remove " + path.string() + ": " +
+             std::generic_category().message(errno),
+         "Remove it by hand, or choose another output directory.");
+  }
 }
 
 }  // namespace cleave

@@ -46,4 +46,9 @@ std::string read_file(const std::filesystem::path& file);
 void write_file_atomically(const std::filesystem::path& file,
                            std::string_view content);
 
+// A file, or a folder with all that is in it; nothing where there is none.
+// Throws Error that names what cannot be removed. What std::filesystem has for
+// this crashes where a libtorch brings its own of that name.
+void remove_tree(const std::filesystem::path& path);
+
 }  // namespace cleave

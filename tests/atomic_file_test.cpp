@@ -126,5 +126,19 @@ TEST(AtomicFile, a_name_that_cannot_be_taken_leaves_no_trace) {
   EXPECT_EQ(folder.count(), 1);
 }
 
+TEST(RemoveTree, removes_a_file_or_a_folder_and_no_more) {
+  const TemporaryFolder folder;
+  put(folder / "file", "text");
+  std::filesystem::create_directories(folder / "tree" / "branch");
+  put(folder / "tree" / "branch" / "leaf", "text");
+  put(folder / "kept", "text");
+  std::filesystem::create_symlink(folder / "kept", folder / "tree" / "link");
+  remove_tree(folder / "file");
+  remove_tree(folder / "tree");
+  remove_tree(folder / "never was");
+  EXPECT_EQ(content_of(folder / "kept"), "text");
+  EXPECT_EQ(folder.count(), 1);
+}
+
 }  // namespace
 }  // namespace cleave

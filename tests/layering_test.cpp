@@ -30,7 +30,7 @@ constexpr std::array kFlow{"comm",
 // library of its own.
 constexpr std::array kWithoutTorch{"schedule", "plan", "report"};
 constexpr std::array kMeasuring{
-    "plan/profiler", "plan/rehearsal", "plan/trial"};
+    "plan/caller", "plan/profiler", "plan/rehearsal", "plan/trial"};
 
 int place_of(const std::string& folder) {
   const auto found = std::find(kFlow.begin(), kFlow.end(), folder);

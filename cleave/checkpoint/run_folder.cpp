@@ -3,6 +3,7 @@
 #include <system_error>
 #include <utility>
 
+#include "cleave/atomic_file.h"
 #include "cleave/error.h"
 
 namespace cleave {
@@ -44,7 +45,7 @@ RunFolder RunFolder::create(const fs::path& path, bool overwrite) {
                                run.timeline(),
                                run.stages(),
                                run.model()}) {
-    fs::remove_all(file);
+    remove_tree(file);
   }
   return run;
 }

@@ -65,7 +65,7 @@ TensorMap in_order(const LoadedTensors& loaded,
 
 void save_stages(const SavedStages& saved, const fs::path& folder) {
   const fs::path temporary = folder.string() + ".tmp";
-  fs::remove_all(temporary);
+  remove_tree(temporary);
   fs::create_directories(temporary);
   nlohmann::ordered_json manifest{{"format", kFormat},
                                   {"version", kVersion},
@@ -82,7 +82,7 @@ void save_stages(const SavedStages& saved, const fs::path& folder) {
         {{"file", file_of(stage)}, {"tensors", names}});
   }
   write_file_atomically(temporary / kManifest, manifest.dump(2) + "\n");
-  fs::remove_all(folder);
+  remove_tree(folder);
   fs::rename(temporary, folder);
 }
 

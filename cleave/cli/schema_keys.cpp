@@ -197,8 +197,8 @@ constexpr std::array kKeys{
         one_of(kScheduleNames)},
     Key{"parallel.lend",
         slot<&Config::parallel, &ParallelConfig::lend>,
-        "a device that waits does the work of others: devices of one process, "
-        "one replica"},
+        "a device that waits does the work of others where the plan finds that "
+        "it pays: devices of one process, one replica"},
     Key{"parallel.plan",
         slot<&Config::parallel, &ParallelConfig::plan>,
         "file of a saved plan to use; empty: make one"},

@@ -76,6 +76,20 @@ std::vector<int> share_of(const std::vector<int>& cores, int index, int count) {
   return {cores.begin() + index * each, cores.begin() + (index + 1) * each};
 }
 
+// Binds the calling thread to these cores, if there are any.
+void stay_on(const std::vector<int>& cores) {
+  if (cores.empty()) {
+    return;
+  }
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) {
+    CPU_SET(core, &set);
+  }
+  // A container may forbid it; the thread then runs unpinned, and correctly.
+  sched_setaffinity(0, sizeof(set), &set);
+}
+
 // Of the calling thread's operations. libtorch gives a thread that asks for the
 // first time what any thread set last: so it asks before it sets.
 void use_threads(int count) {
@@ -108,16 +122,27 @@ Devices local_devices(const std::string& use, const DeviceOptions& options) {
 }
 
 void settle_on(const Device& device) {
-  if (!device.cores.empty()) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    for (const int core : device.cores) {
-      CPU_SET(core, &set);
-    }
-    // A container may forbid it; the device then runs unpinned, and correctly.
-    sched_setaffinity(0, sizeof(set), &set);
-  }
+  stay_on(device.cores);
   use_threads(device.threads);
+}
+
+bool take_all_cores(const Devices& devices) {
+  std::size_t threads = 0;
+  for (const Device& device : devices) {
+    if (device.cores.empty()) {
+      return false;
+    }
+    threads += std::min<std::size_t>(device.threads, device.cores.size());
+  }
+  return threads >= usable_cores().size();
+}
+
+StaysOn::StaysOn(const std::vector<int>& cores) : before_(usable_cores()) {
+  stay_on(cores);
+}
+
+StaysOn::~StaysOn() {
+  stay_on(before_);
 }
 
 AloneOnItsThread::AloneOnItsThread() : threads_(at::get_num_threads()) {

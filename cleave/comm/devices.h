@@ -37,6 +37,23 @@ Device shared_device(int index, int count, const DeviceOptions& options = {});
 // device's cores.
 void settle_on(const Device& device);
 
+// Whether the threads of these devices leave no core of this process to others.
+// False where it is not known which cores they have.
+bool take_all_cores(const Devices& devices);
+
+// While it lives, the calling thread stays on these cores; on any that it could
+// use before where there are none.
+class StaysOn {
+ public:
+  explicit StaysOn(const std::vector<int>& cores);
+  StaysOn(const StaysOn&) = delete;
+  StaysOn& operator=(const StaysOn&) = delete;
+  ~StaysOn();
+
+ private:
+  std::vector<int> before_;
+};
+
 // While it lives, operations of the calling thread use no other: the cores
 // belong to the devices, and threads of a team that is done go on spinning for
 // a while, in which a device would have to share its core with them.

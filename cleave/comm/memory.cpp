@@ -55,6 +55,12 @@ void install_allocator() {
 DeviceMemory::DeviceMemory(std::string device, Bytes budget)
     : device_(std::move(device)), budget_(budget) {}
 
+std::shared_ptr<DeviceMemory> DeviceMemory::of_all() {
+  auto memory = std::make_shared<DeviceMemory>();
+  memory->is_of_all_ = true;
+  return memory;
+}
+
 void DeviceMemory::reset_peak() {
   peak_.store(live_.load());
 }
@@ -128,7 +134,8 @@ void DeviceMemory::free(void* data) {
 void DeviceMemory::hand_over(void* data,
                              const std::shared_ptr<DeviceMemory>& receiver) {
   BlockHeader* header = static_cast<BlockHeader*>(data) - 1;
-  if (!header->memory || header->memory == receiver) {
+  if (!header->memory || header->memory->is_of_all_ ||
+      header->memory == receiver) {
     return;
   }
   receiver->claim(header->bytes);

@@ -47,14 +47,17 @@ Tiles processor_tiles() {
   return tiles;
 }
 
-bool prefers_onednn() {
+std::optional<std::int64_t> onednn_pays_from() {
 #if defined(__x86_64__)
-  static const bool found =
-      __builtin_cpu_is("amd") != 0 && __builtin_cpu_supports("avx512f") != 0;
-  return found;
-#else
-  return false;
+  // Below that, the longer way to it takes more than it saves.
+  constexpr std::int64_t kLarge = 1 << 24;
+  constexpr std::int64_t kSmall = 1 << 20;
+  if (__builtin_cpu_is("amd") != 0 && __builtin_cpu_supports("avx512f") != 0) {
+    const bool zen5 = __builtin_cpu_supports("avx512vp2intersect") != 0;
+    return zen5 ? kSmall : kLarge;
+  }
 #endif
+  return std::nullopt;
 }
 
 void avoid_broken_tiles() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace cleave {
 
@@ -21,9 +22,11 @@ Tiles judge_tiles(const ProcessorAnswers& answers);
 // Of this machine.
 Tiles processor_tiles();
 
-// Whether oneDNN's fp32 products are known to be faster here than those that
-// libtorch takes: on AMD with 512-bit vectors, by about a twelfth.
-bool prefers_onednn();
+// From how many multiplications on oneDNN's fp32 products are known to be
+// faster here than those that libtorch takes; none: never. On AMD with 512-bit
+// vectors large ones are, by about a twelfth; from Zen 5 on, whose units are as
+// wide as these, also small ones, by a quarter and more.
+std::optional<std::int64_t> onednn_pays_from();
 
 // Keeps libtorch's kernels away from broken tiles, unless the user has chosen
 // its instruction set already. Must run before the first operation on tensors

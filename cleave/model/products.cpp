@@ -17,18 +17,12 @@ using Pointwise = at::Tensor(const at::Tensor&,
                              c10::List<std::optional<at::Scalar>>,
                              std::optional<c10::string_view>);
 
-// Smaller ones do not pay for its longer way.
-constexpr std::int64_t kLeastWork = 1 << 24;  // multiplications
-
 const c10::TypedOperatorHandle<Pointwise>* find_onednn() {
   static const auto found =
       []() -> std::optional<c10::TypedOperatorHandle<Pointwise>> {
     const auto handle = c10::Dispatcher::singleton().findSchema(
         {"mkldnn::_linear_pointwise", ""});
-    if (!handle || !prefers_onednn()) {
-      return std::nullopt;
-    }
-    return handle->typed<Pointwise>();
+    return handle ? std::optional(handle->typed<Pointwise>()) : std::nullopt;
   }();
   return found ? &*found : nullptr;
 }
@@ -37,8 +31,10 @@ const c10::TypedOperatorHandle<Pointwise>* find_onednn() {
 bool is_for_onednn(const at::Tensor& one,
                    const at::Tensor& other,
                    std::int64_t shared) {
-  return one.numel() * other.numel() / std::max<std::int64_t>(shared, 1) >=
-             kLeastWork &&
+  static const std::optional<std::int64_t> least = onednn_pays_from();
+  return least &&
+         one.numel() * other.numel() / std::max<std::int64_t>(shared, 1) >=
+             *least &&
          one.scalar_type() == at::kFloat && other.scalar_type() == at::kFloat &&
          one.is_cpu() && find_onednn() != nullptr;
 }

@@ -9,6 +9,7 @@
 #include "cleave/schedule/memory.h"
 #include "cleave/schedule/simulate.h"
 #include "cleave/schedule/simulate_lending.h"
+#include "cleave/schedule/waiting.h"
 
 namespace cleave {
 namespace {
@@ -152,19 +153,33 @@ void predict_step(Plan& plan, Seconds period, const Timeline& timeline) {
 }
 
 // `peaks`: by rank, what its row needs with messages that wait, and with the
-// gradients when they are there.
+// gradients when they are there. A plan that was found to fit still does: where
+// its devices keep time, no more messages wait.
 void predict_peaks(Plan& plan, std::vector<Bytes> peaks) {
   const std::vector<Rank> ranks = placement_of(plan);
   std::ranges::transform(
       peaks, memory_beside(plan), peaks.begin(), std::plus<>());
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
-    plan.stages[i].peak = peaks[ranks[i].value];
+    StagePlan& stage = plan.stages[i];
+    const Bytes peak = peaks[ranks[i].value];
+    const bool fitted = stage.peak.value > 0 && stage.peak <= stage.memory;
+    stage.peak = fitted ? std::min(peak, stage.memory) : peak;
   }
 }
 
+std::vector<Bytes> limits_of(const std::vector<SharedRow>& rows) {
+  std::vector<Bytes> limits;
+  limits.reserve(rows.size());
+  for (const SharedRow& row : rows) {
+    limits.push_back(row.limit);
+  }
+  return limits;
+}
+
 // From step to step, the median of several ways in which actions may differ by
-// this share.
-Seconds unsteady_period(const std::vector<SharedRow>& rows,
+// this share. Nobody is held up: that happens in few steps.
+Seconds unsteady_period(const Plan& plan,
+                        const std::vector<SharedRow>& rows,
                         const ScheduleCosts& costs,
                         double spread) {
   constexpr double kMostSpread = 0.3;  // above that it was another machine
@@ -176,8 +191,11 @@ Seconds unsteady_period(const std::vector<SharedRow>& rows,
   for (unsigned way = 0; way < ways; ++way) {
     const Disturbance disturbance{.number = way,
                                   .of_actions = std::min(spread, kMostSpread),
-                                  .of_ranks = 0};
-    periods.push_back(simulate_lent_steps(rows, costs, disturbance).period);
+                                  .of_ranks = 0,
+                                  .held_up = 1};
+    periods.push_back(plan.lend
+                          ? simulate_lent_steps(rows, costs, disturbance).period
+                          : simulate_own_steps(rows, costs, disturbance));
   }
   const auto middle = periods.begin() + ways / 2;
   std::ranges::nth_element(periods, middle);
@@ -254,19 +272,18 @@ void predict(Plan& plan, const Schedule& schedule) {
   predict_peaks(plan, std::move(peaks));
 }
 
-void predict_lending(Plan& plan, double spread) {
-  const ScheduleCosts costs = costs_of(plan);
+void predict_unsteady(Plan& plan, double spread, Seconds caller) {
+  ScheduleCosts costs = costs_of(plan);
+  costs.between_steps = caller;
   const Schedule schedule = schedule_of(plan, plan.microbatches);
   const std::vector<SharedRow> rows = training_rows(plan, schedule);
-  std::vector<Bytes> limits;
-  limits.reserve(rows.size());
-  for (const SharedRow& row : rows) {
-    limits.push_back(row.limit);
-  }
-  predict_step(plan,
-               unsteady_period(rows, costs, spread),
-               simulate_lending(rows, costs));
-  predict_peaks(plan, std::move(limits));
+  predict_step(
+      plan,
+      unsteady_period(plan, rows, costs, spread),
+      plan.lend ? simulate_lending(rows, costs) : simulate(schedule, costs));
+  predict_peaks(plan,
+                plan.lend ? limits_of(rows)
+                          : most_bytes_in_order(schedule, memory_of(plan)));
 }
 
 bool fits(const Plan& plan) {

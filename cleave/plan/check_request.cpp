@@ -73,10 +73,14 @@ void check_profile(const Profile& profile) {
     fail("the overhead of the profile is below zero, or no number",
          "Profile the model again.");
   }
-  if (!(profile.spread >= 0 && profile.spread <= 1)) {
-    fail("the spread of the profile is no share from 0 to 1",
-         "Profile the model again.");
-  }
+  const auto check_share = [](double share, const std::string& what) {
+    if (!(share >= 0 && share <= 1)) {
+      fail("the " + what + " of the profile is no share from 0 to 1",
+           "Profile the model again.");
+    }
+  };
+  check_share(profile.spread, "spread");
+  check_share(profile.moving, "cost of moving");
   for (const LayerCost& layer : profile.layers) {
     if (!std::ranges::all_of(kLayerTimes,
                              [&](auto time) { return is_time(layer.*time); }) ||

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cleave/plan/caller.h"
 #include "cleave/plan/fastest_plan.h"
 
 namespace cleave {
@@ -49,6 +50,15 @@ Plan plan_with(int count,
                    request);
 }
 
+// What a microbatch takes in all layers.
+Seconds turn_of(const Profile& profile) {
+  Seconds all;
+  for (const LayerCost& layer : profile.layers) {
+    all += layer.forward + layer.backward + layer.weight;
+  }
+  return all;
+}
+
 }  // namespace
 
 Profile between(const Profile& small, const Profile& large, double samples) {
@@ -57,12 +67,19 @@ Profile between(const Profile& small, const Profile& large, double samples) {
   const double share = (samples - from) / (to - from);
   Profile result = small;
   result.microbatch = std::llround(samples);
+  const auto mix_time = [&](Seconds one, Seconds other) {
+    return std::max(Seconds{}, (1 - share) * one + share * other);
+  };
+  for (const auto time : kOverheadTimes) {
+    result.overhead.*time =
+        mix_time(small.overhead.*time, large.overhead.*time);
+  }
+  result.spread = (1 - share) * small.spread + share * large.spread;
   for (size_t i = 0; i < result.layers.size(); ++i) {
     LayerCost& cost = result.layers[i];
     const LayerCost& other = large.layers[i];
     for (const auto time : kLayerTimes) {
-      cost.*time = std::max(Seconds{},
-                            (1 - share) * (cost.*time) + share * (other.*time));
+      cost.*time = mix_time(cost.*time, other.*time);
     }
     const auto mix = [&](Bytes LayerCost::*bytes) {
       const double value =
@@ -76,6 +93,10 @@ Profile between(const Profile& small, const Profile& large, double samples) {
     std::ranges::for_each(kLayerSizes, mix);
     std::ranges::for_each(kLayerNeeds, mix);
   }
+  const Seconds moving =
+      mix_time(small.moving * turn_of(small), large.moving * turn_of(large));
+  const Seconds turn = turn_of(result);
+  result.moving = turn > Seconds{} ? std::min(1.0, moving / turn) : 0;
   return result;
 }
 
@@ -91,12 +112,14 @@ Plan plan(const Model& model,
           const Devices& devices,
           const Batch& sample,
           const ProfileOptions& options,
-          const PlanRequest& request) {
+          const PlanRequest& wanted) {
+  PlanRequest request = wanted;
   const int replicas = std::max(1, request.replicas);
   const auto all = std::max(1, static_cast<int>(devices.size()) / replicas);
   const int ranks = request.stages > 0 ? std::min(request.stages, all) : all;
   const std::int64_t batch = (request.batch + replicas - 1) / replicas;
   const Devices used(devices.begin(), devices.begin() + ranks);
+  request.caller = time_of_caller(sample, request.batch, used);
   const std::vector<int> counts = request.microbatches > 0
                                       ? std::vector{request.microbatches}
                                       : counts_to_try(ranks, batch);

@@ -176,9 +176,16 @@ Plan pipeline_plan(const Profile& profile,
   Plan best = *std::ranges::find_if(plans, [&](const Plan& plan) {
     return plan.step <= kWorthADevice * least;
   });
-  if (request.lend && request.replicas == 1 && rank_count(best) > 1) {
-    best.lend = true;
-    predict_lending(best, profile.spread);
+  if (rank_count(best) == 1) {
+    return best;
+  }
+  predict_unsteady(best, profile.spread, request.caller);
+  if (request.lend && request.replicas == 1) {
+    Plan lent = best;
+    lent.lend = true;
+    lent.moving = profile.moving;
+    predict_unsteady(lent, profile.spread, request.caller);
+    best = lent.step <= best.step ? lent : best;
   }
   return best;
 }

@@ -31,7 +31,8 @@ struct PlanRequest {
   std::string schedule = "auto";  // searched for; or one of the registry
   int state_copies = 2;  // optimizer values kept per parameter (AdamW: 2)
   Shard shard = Shard::none;
-  bool lend = true;  // a device that waits does others' work, where it can
+  bool lend = true;  // a device that waits does others' work, where it can and
+                     // where that pays
 
   // A message between neighbouring stages. The defaults are for one process,
   // where a message is a pointer handed over.
@@ -39,6 +40,9 @@ struct PlanRequest {
   double message_bandwidth = 1e12;  // bytes per second
   // Gradients that replicas add up, in bytes per second.
   double sum_bandwidth = 2e9;
+  // What who calls the trainer takes of a device's time between two steps: it
+  // reads the next batch and tells of the last. Zero: it has a core of its own.
+  Seconds caller;
 };
 
 struct StagePlan {
@@ -98,6 +102,7 @@ struct Plan {
   // A device that waits does the work of others: they are threads of one
   // process, and there is one replica.
   bool lend = false;
+  double moving = 0;  // by what share an action of another's stage takes longer
   std::vector<StagePlan> stages;
   Seconds step;       // predicted time of one step; zero: not predicted
   double bubble = 0;  // predicted share of the devices' time spent waiting

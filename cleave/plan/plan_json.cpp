@@ -70,6 +70,7 @@ const JsonKeys& plan_keys() {
                              "shard",
                              "schedule",
                              "lend",
+                             "moving",
                              "stages",
                              "predicted",
                              "compared"};
@@ -119,6 +120,7 @@ std::string to_json(const Plan& plan) {
       {"shard", kShardNames[static_cast<std::size_t>(plan.shard)]},
       {"schedule", plan.schedule},
       {"lend", plan.lend},
+      {"moving", plan.moving},
       {"stages", stages},
       {"predicted",
        {{"step_ms", to_milliseconds(plan.step)}, {"bubble", plan.bubble}}}};
@@ -145,6 +147,7 @@ Plan parse_plan(const std::string& json, const std::string& source) {
   }
   plan.schedule = fields.text("schedule");
   plan.lend = fields.truth("lend", false);
+  plan.moving = fields.share("moving", 0.0);
   for (const JsonFields& stage : fields.objects("stages", stage_keys())) {
     plan.stages.push_back(read_stage(stage));
   }

@@ -102,6 +102,7 @@ ScheduleCosts costs_of(const Plan& plan) {
   }
   costs.forward_message.pop_back();
   costs.backward_message = costs.forward_message;  // a gradient for every value
+  costs.moving = plan.moving;
   return costs;
 }
 

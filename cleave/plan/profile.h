@@ -78,6 +78,9 @@ struct Profile {
   // How unsteady the device was: by this share at most, mostly, what takes as
   // long as a stage differed from its median.
   double spread = 0;
+  // By what share a stage's action takes longer on a device that did not do the
+  // one before: what it needs is in the caches of another.
+  double moving = 0;
   StageOverhead overhead;
   std::vector<LayerCost> layers;
 

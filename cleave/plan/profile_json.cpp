@@ -94,6 +94,7 @@ std::string to_json(const Profile& profile) {
                          {"device", profile.device},
                          {"measured", profile.measured},
                          {"spread", profile.spread},
+                         {"moving", profile.moving},
                          {"overhead", to_json(profile.overhead)},
                          {"layers", layers}});
 }
@@ -108,6 +109,7 @@ Profile parse_profile(const std::string& json, const std::string& source) {
                            "device",
                            "measured",
                            "spread",
+                           "moving",
                            "overhead",
                            "layers"});
   Profile profile{
@@ -116,6 +118,7 @@ Profile parse_profile(const std::string& json, const std::string& source) {
       .device = fields.text("device"),
       .measured = static_cast<int>(fields.whole("measured", 0, INT_MAX)),
       .spread = fields.share("spread", 0.0),
+      .moving = fields.share("moving", 0.0),
       .overhead = {},
       .layers = {}};
   if (const auto overhead = fields.object(

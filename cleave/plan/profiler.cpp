@@ -180,9 +180,7 @@ std::vector<std::vector<int>> runs_of(const std::set<int>& layers,
 }
 
 // What the layer itself takes of what a stage of it alone took.
-void set_times(const Timing& found,
-               const StageOverhead& stage,
-               LayerCost& cost) {
+void set_times(const Timing& found, const Timing& stage, LayerCost& cost) {
   cost.forward = std::max(Seconds{}, found.forward - stage.forward);
   cost.backward = std::max(Seconds{}, found.backward - stage.backward);
   cost.weight = std::max(Seconds{}, found.weight - stage.weight);
@@ -208,6 +206,7 @@ void measure_layers(const Model& model,
                     const Batch& batch,
                     const ProfileOptions& options,
                     std::int64_t devices,
+                    Seat& seat,
                     Profile& result) {
   const auto memory = std::make_shared<DeviceMemory>();
   const MemoryScope scope(memory);
@@ -219,23 +218,29 @@ void measure_layers(const Model& model,
       kind_of[layer] = &kind;
     }
   }
+  // On the last device of a pipeline there is one, on the first as many as
+  // there are devices; more make little difference.
+  const int in_flight = devices > 1 ? 2 : 1;
   for (const std::vector<int>& run :
        runs_of(layers_to_rehearse(kinds, result, devices), result)) {
-    Rehearsal rehearsal(model, batch, options, memory);
+    Rehearsal rehearsal(model, batch, options, in_flight, memory);
     for (const int layer : run) {
       const Kind& kind = *kind_of[layer];
       const int end = layer + (kind.with_next ? 2 : 1);
       rehearsal.add(layer, end, kind.first, kind.inputs);
     }
-    const Rehearsed found = rehearsal.run();
+    const Rehearsed found = rehearsal.run(seat);
     result.spread = std::max(result.spread, found.spread);
+    result.moving = std::max(result.moving, found.moving);
     const Timing& nothing = found.times.at(Rehearsal::kNothing);
-    result.overhead = {
-        nothing.forward, nothing.backward, nothing.weight, nothing.update};
+    result.overhead = {nothing.forward + found.beside.forward,
+                       nothing.backward + found.beside.backward,
+                       nothing.weight + found.beside.weight,
+                       nothing.update + found.beside.update};
     for (const auto& [first, timing] : found.times) {
       if (first != Rehearsal::kNothing) {
         for (const int layer : kind_of[first]->layers) {
-          set_times(timing, result.overhead, result.layers[layer]);
+          set_times(timing, nothing, result.layers[layer]);
         }
       }
     }
@@ -244,21 +249,23 @@ void measure_layers(const Model& model,
   result.measured = static_cast<int>(kinds.size());
 }
 
-// On one of `devices` devices that measure at the same time.
+// On one of the devices, which measure at the same time.
 Profile profile_on(const Model& model,
                    const Batch& microbatch,
                    const ProfileOptions& options,
-                   const Device& device,
-                   std::int64_t devices) {
+                   const Devices& devices,
+                   int own,
+                   Rotation& rotation) {
   Profile result{.model = model.name(),
                  .microbatch = microbatch.inputs.size(0),
-                 .device = device.name};
+                 .device = devices[own].name};
   std::exception_ptr problem;
   // On a thread of its own, so that the caller keeps its cores.
   std::thread([&] {
     try {
-      settle_on(device);
-      measure_layers(model, microbatch, options, devices, result);
+      Seat seat(rotation, own);
+      measure_layers(
+          model, microbatch, options, std::ssize(devices), seat, result);
     } catch (...) {
       problem = std::current_exception();
     }
@@ -288,9 +295,11 @@ Profile mean_of(const std::vector<Profile>& found) {
     set_mean(mean.overhead.*time,
              [&](const Profile& one) { return one.overhead.*time; });
   }
-  mean.spread = 0;
-  for (const Profile& one : found) {
-    mean.spread += one.spread / static_cast<double>(found.size());
+  for (const auto share : {&Profile::spread, &Profile::moving}) {
+    mean.*share = 0;
+    for (const Profile& one : found) {
+      mean.*share += one.*share / static_cast<double>(found.size());
+    }
   }
   return mean;
 }
@@ -301,11 +310,12 @@ Profile profile(const Model& model,
                 const Batch& microbatch,
                 const ProfileOptions& options,
                 const Devices& devices) {
+  Rotation rotation(devices);
   std::vector<std::future<Profile>> running;
-  for (const Device& device : devices) {
-    running.push_back(std::async(std::launch::async, [&] {
-      return profile_on(
-          model, microbatch, options, device, std::ssize(devices));
+  running.reserve(devices.size());
+  for (int device = 0; device < std::ssize(devices); ++device) {
+    running.push_back(std::async(std::launch::async, [&, device] {
+      return profile_on(model, microbatch, options, devices, device, rotation);
     }));
   }
   std::vector<Profile> found;

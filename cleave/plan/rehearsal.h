@@ -1,10 +1,12 @@
 #pragma once
 
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
 #include <vector>
 
+#include "cleave/plan/rotation.h"
 #include "cleave/plan/trial.h"
 
 // For the profiler only.
@@ -13,17 +15,23 @@ namespace cleave {
 // What a rehearsal found.
 struct Rehearsed {
   std::map<int, Timing> times;  // by kind, medians
-  double spread = 0;            // of whole rounds of turns, as in a Profile
+  Timing beside;      // what a round of turns takes beside them: its first ones
+                      // find other code and data in the caches
+  double spread = 0;  // of whole rounds, and
+  double moving = 0;  // on changing cores, as in a Profile
 };
 
-// Layers that have their turns one after the other, as in a stage: each finds
-// in the caches what a stage of all of them would leave there.
+// Layers that have their turns one after the other, as in a stage, in steps of
+// several microbatches: each takes what the one before made, and finds in the
+// caches what a stage of all of them would leave there.
 class Rehearsal {
  public:
-  // The arguments must outlive it.
+  // `in_flight`: microbatches between forward and backward, at most. The other
+  // arguments must outlive it.
   Rehearsal(const Model& model,
             const Batch& batch,
             const ProfileOptions& options,
+            int in_flight,
             std::shared_ptr<DeviceMemory> memory);
 
   // The layers from `first` up to `end`, as one stage, behind those that were
@@ -31,26 +39,51 @@ class Rehearsal {
   // must cost the same.
   void add(int first, int end, int kind, const Values& inputs);
 
-  // Every layer has several turns. Under kNothing is what a stage costs that
-  // has nothing to do.
-  Rehearsed run();
+  // Takes several steps, and some more in which `seat` changes before every
+  // round of turns, if that can matter. Under kNothing is what a stage costs
+  // that has nothing to do.
+  Rehearsed run(Seat& seat);
   static constexpr int kNothing = -1;
 
  private:
   struct Actor {
     int kind;
-    Values inputs;
+    Values inputs;  // where those of the layer before do not fit
+    Values seeds;   // the same of gradients
     std::unique_ptr<Trial> trial;
   };
 
-  void have_turns();
+  // What turns took, one by one; the updates, step by step.
+  struct Times {
+    std::vector<Seconds> forward;
+    std::vector<Seconds> backward;
+    std::vector<Seconds> weight;
+    std::vector<Seconds> update;
+  };
+
+  // What a trial does in its turn, and how long that takes it.
+  using Act = std::function<Seconds(Actor&)>;
+
+  static Seconds time_of_turn(const Times& rounds);
+  Seconds beside_turns(std::vector<Seconds> Times::*part) const;
+  double cost_of_moving(const Times& staying, Seat& seat);
+  Times take_steps(int least, int most);
+  void take_step(int microbatches);
+  void have_turns(std::vector<Seconds> Times::*part, const Act& act);
+  void forward(Microbatch microbatch);
+  void backward(Microbatch microbatch);
+  void weights(Microbatch microbatch);
 
   const Model& model_;
   Model nothing_;
   const Batch& batch_;
   const ProfileOptions& options_;
+  int in_flight_;
   std::shared_ptr<DeviceMemory> memory_;
   std::list<Actor> actors_;
+  Seat* seat_ = nullptr;        // changes; null: stays
+  std::map<int, Times> times_;  // by kind
+  Times rounds_;                // of all that had their turns
 };
 
 }  // namespace cleave

@@ -29,17 +29,6 @@ struct Given : torch::autograd::Function<Given> {
   }
 };
 
-// In the memory of the thread's device, if it has one.
-Values copies_of(const Values& values) {
-  Values copies;
-  for (const at::Tensor& value : values) {
-    at::Tensor copy = value.detach().clone();
-    copy.set_requires_grad(value.requires_grad());
-    copies.push_back(copy);
-  }
-  return copies;
-}
-
 at::Tensor copy_outside(const at::Tensor& value) {
   const MemoryScope outside(nullptr);
   return copies_of({value}).front();
@@ -51,6 +40,26 @@ Seconds since(Clock::time_point start) {
 
 }  // namespace
 
+Values ones_for(const Values& values) {
+  Values ones;
+  for (const at::Tensor& value : values) {
+    ones.push_back(value.requires_grad() ? at::ones_like(value) : at::Tensor());
+  }
+  return ones;
+}
+
+Values copies_of(const Values& values) {
+  Values copies;
+  for (const at::Tensor& value : values) {
+    at::Tensor& copy = copies.emplace_back();
+    if (value.defined()) {
+      copy = value.detach().clone();
+      copy.set_requires_grad(value.requires_grad());
+    }
+  }
+  return copies;
+}
+
 Trial::Trial(const Model& model,
              int first,
              int end,
@@ -61,6 +70,7 @@ Trial::Trial(const Model& model,
       is_last_(end == model.size()),
       memory_(std::move(memory)) {
   stage_.network().compute_in(options.precision);
+  stage_.begin(/*split=*/true);
   for (const auto& [name, parameter] : stage_.network().trained_parameters()) {
     parameters_.push_back(parameter);
   }
@@ -116,87 +126,85 @@ Footprint Trial::footprint(const Values& inputs) {
   return found;
 }
 
+// What backward needs includes the gradients that it is given.
+void Trial::take_turn(const Values& inputs,
+                      const Batch& batch,
+                      const Loss& loss) {
+  Values outputs = forward(kOnly, copies_of(inputs), batch, loss).values;
+  const Bytes before = memory_->live();
+  Values gradients = ones_for(outputs);
+  const Bytes given = memory_->live() - before;
+  outputs.clear();
+  backward(kOnly, std::move(gradients));
+  bytes_.backward_need += given;
+  weights(kOnly);
+}
+
 Needs Trial::needs(const Values& inputs, const Batch& batch, const Loss& loss) {
-  const auto whole = [&] {
-    stage_.begin(/*split=*/false);
-    run_forward(inputs, batch, loss);
-    backward();
-    return bytes_.backward_need;
-  };
-  Needs found{.first_whole = whole()};
-  found.whole = whole();
-  for (at::Tensor& parameter : parameters_) {
-    parameter.mutable_grad() = at::Tensor();
-  }
-  const auto split = [&] {
-    forward(inputs, batch, loss);
-    backward();
-    weights();
+  const auto turn = [&] {
+    take_turn(inputs, batch, loss);
     return bytes_;
   };
-  found.first_weight = split().weight_need;
-  found.turn = split();
+  stage_.begin(/*split=*/false);
+  Needs found{.first_whole = turn().backward_need};
+  found.whole = turn().backward_need;
+  drop_gradients();
+  stage_.begin(/*split=*/true);
+  found.first_weight = turn().weight_need;
+  found.turn = turn();
   return found;
 }
 
-void Trial::forward(const Values& inputs,
-                    const Batch& batch,
-                    const Loss& loss) {
-  stage_.begin(/*split=*/true);
-  run_forward(inputs, batch, loss);
-}
-
-void Trial::run_forward(const Values& inputs,
-                        const Batch& batch,
-                        const Loss& loss) {
-  gradients_.clear();
-  Values given = copies_of(inputs);
+TimedValues Trial::forward(Microbatch microbatch,
+                           Values inputs,
+                           const Batch& batch,
+                           const Loss& loss) {
   memory_->reset_peak();
   const Clock::time_point start = Clock::now();
   Values outputs = stage_.forward(
-      kOnly,
-      std::move(given),
+      microbatch,
+      std::move(inputs),
       Moment{0, 1, {first_}},
       is_last_ ? std::optional(Goal{&loss, batch.targets}) : std::nullopt);
-  timing_.forward = since(start);
-  const Bytes before = memory_->live();
-  bytes_.working = memory_->peak() - before;
-  for (const at::Tensor& value : outputs) {
-    gradients_.push_back(value.requires_grad() ? at::ones_like(value)
-                                               : at::Tensor());
-  }
-  seeds_ = memory_->live() - before;
-  outputs.clear();
+  const Seconds taken = since(start);
+  bytes_.working = memory_->peak() - memory_->live();
+  return {std::move(outputs), taken};
 }
 
-void Trial::backward() {
-  const Bytes kept = memory_->live() - seeds_;
+TimedValues Trial::backward(Microbatch microbatch, Values gradients) {
+  const Bytes before = memory_->live();
   memory_->reset_peak();
   const Clock::time_point start = Clock::now();
-  gradients_ = stage_.backward(kOnly, std::move(gradients_));
-  timing_.backward = since(start);
-  bytes_.backward_need = memory_->peak() - kept;
-  gradients_.clear();
+  gradients = stage_.backward(microbatch, std::move(gradients));
+  const Seconds taken = since(start);
+  bytes_.backward_need = memory_->peak() - before;
+  return {std::move(gradients), taken};
 }
 
-// From the second turn on, gradients add up, as those of most microbatches do.
-void Trial::weights() {
+Seconds Trial::weights(Microbatch microbatch) {
   const Bytes open = memory_->live();
   memory_->reset_peak();
   const Clock::time_point start = Clock::now();
-  stage_.weights(kOnly);
-  timing_.weight = since(start);
+  stage_.weights(microbatch);
+  const Seconds taken = since(start);
   bytes_.weight_need = memory_->peak() - open;
   bytes_.kept_for_weights = std::max(open - memory_->live(), Bytes{0});
+  return taken;
 }
 
-void Trial::update() {
+Seconds Trial::update() {
   const Clock::time_point start = Clock::now();
   if (update_) {
     update_();
     stage_.network().renew_copies();
   }
-  timing_.update = since(start);
+  return since(start);
+}
+
+void Trial::drop_gradients() {
+  for (at::Tensor& parameter : parameters_) {
+    parameter.mutable_grad() = at::Tensor();
+  }
 }
 
 Bytes Trial::parameter_bytes() const {

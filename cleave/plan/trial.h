@@ -40,13 +40,25 @@ struct Needs {
   Bytes first_weight;
 };
 
-// What one turn took.
+// What comes out of a part of a turn, and what that took.
+struct TimedValues {
+  Values values;
+  Seconds time;
+};
+
+// What the parts of a turn take.
 struct Timing {
   Seconds forward;
   Seconds backward;
   Seconds weight;
   Seconds update;
 };
+
+// Gradients of values like these, of ones; undefined where none is wanted.
+Values ones_for(const Values& values);
+
+// In the memory of the thread's device, if it has one.
+Values copies_of(const Values& values);
 
 // Runs a layer, or some that follow each other, as a stage of its own, in the
 // memory given.
@@ -73,21 +85,27 @@ class Trial {
   // Runs it some times in training. REQUIRES: it has had no turn yet.
   Needs needs(const Values& inputs, const Batch& batch, const Loss& loss);
 
-  // A turn: these four in this order. Other trials may have their turns in
-  // between.
-  void forward(const Values& inputs, const Batch& batch, const Loss& loss);
-  void backward();
-  void weights();
-  void update();
+  // A turn of a microbatch: these three in this order, as those of a stage.
+  // Other microbatches and other trials may have theirs in between.
+  TimedValues forward(Microbatch microbatch,
+                      Values inputs,
+                      const Batch& batch,
+                      const Loss& loss);
+  TimedValues backward(Microbatch microbatch, Values gradients);
+  Seconds weights(Microbatch microbatch);
 
-  // Of the last turn.
-  const Timing& timing() const { return timing_; }
+  // By the gradients of the turns so far; what that took. REQUIRES: none is
+  // open.
+  Seconds update();
+
+  // The next turn begins new ones.
+  void drop_gradients();
 
   Bytes copied_bytes() const { return stage_.network().copied(); }
   Bytes parameter_bytes() const;
 
  private:
-  void run_forward(const Values& inputs, const Batch& batch, const Loss& loss);
+  void take_turn(const Values& inputs, const Batch& batch, const Loss& loss);
   Bytes freed_by_dropping(at::Tensor& value) const;
 
   Stage stage_;
@@ -96,10 +114,7 @@ class Trial {
   std::shared_ptr<DeviceMemory> memory_;
   std::vector<at::Tensor> parameters_;
   std::function<void()> update_;
-  Values gradients_;  // of its outputs, for the backward of this turn
-  Bytes seeds_;       // what they take
-  Timing timing_;
-  TurnBytes bytes_;  // of the last turn
+  TurnBytes bytes_;  // of the last turn, if no other was open
 };
 
 }  // namespace cleave

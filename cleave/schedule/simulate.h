@@ -26,6 +26,12 @@ struct ScheduleCosts {
   // The optimizer's time per stage, spent by its rank behind its row. Empty:
   // none.
   std::vector<Seconds> updates;
+  // By what share an action takes longer on a rank that did not do its stage's
+  // last one, where ranks lend.
+  double moving = 0;
+  // What is to be done beside all rows when a step has ended, by a rank that
+  // waits if there is one. Only for steps that follow each other.
+  Seconds between_steps;
 };
 
 // Throws Error where a time is missing, below zero or not finite.

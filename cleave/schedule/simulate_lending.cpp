@@ -14,7 +14,8 @@ namespace {
 struct Event {
   Seconds time;
   std::int64_t number = 0;   // of those at the same time the first comes first
-  std::optional<Turn> turn;  // that ends; none: a message
+  std::optional<Rank> who;   // has nothing to do now; none: a message
+  std::optional<Turn> turn;  // that ends
 
   bool operator>(const Event& other) const {
     return std::pair(time, number) > std::pair(other.time, other.number);
@@ -39,9 +40,8 @@ class Delays {
     if (!disturbance_) {
       return 1.0;
     }
-    const double share = disturbance_->of_actions;
-    const double held_up = uniform() < 0.01 ? 1 + 10 * share : 1.0;
-    return ranks_[who.value] * about_one(share) * held_up;
+    const double held_up = uniform() < 0.01 ? disturbance_->held_up : 1.0;
+    return ranks_[who.value] * about_one(disturbance_->of_actions) * held_up;
   }
 
  private:
@@ -79,15 +79,29 @@ Sizes sizes_of(const std::vector<SharedRow>& rows) {
   return sizes;
 }
 
+// For ranks that do not lend: every action waits for the one before it, and
+// memory for nobody.
+std::vector<SharedRow> in_order(std::vector<SharedRow> rows) {
+  for (SharedRow& row : rows) {
+    row.bound = row.limit = {std::numeric_limits<std::int64_t>::max() / 2};
+    for (int place = 1; place < std::ssize(row.actions); ++place) {
+      row.actions[place].needs = {place - 1};
+    }
+  }
+  return rows;
+}
+
 // Several steps of the same rows, one after the other.
 class LendingRun {
  public:
   LendingRun(const std::vector<SharedRow>& rows,
              const ScheduleCosts& costs,
              std::int64_t steps,
-             std::optional<Disturbance> disturbance = std::nullopt)
+             std::optional<Disturbance> disturbance = std::nullopt,
+             bool lends = true)
       : rows_(rows),
         costs_(costs),
+        lends_(lends),
         delays_(disturbance, rows.size()),
         turns_(static_cast<int>(rows.size())),
         open_(rows.size(), 0),
@@ -97,6 +111,7 @@ class LendingRun {
                   Seconds{},
                   std::vector<Seconds>(rows.size())},
         sizes_(sizes_of(rows)),
+        last_(sizes_.stages, Rank{-1}),
         arrivals_(steps,
                   std::vector<Seconds>(
                       std::size_t{2} * sizes_.stages * sizes_.microbatches,
@@ -111,9 +126,11 @@ class LendingRun {
       const Event event = events_.top();
       events_.pop();
       now_ = event.time;
+      if (event.who) {
+        idle_[event.who->value] = true;
+      }
       if (event.turn) {
         end(*event.turn);
-        idle_[event.turn->who.value] = true;
       }
       begin_all();
     }
@@ -132,7 +149,7 @@ class LendingRun {
 
  private:
   void begin_all() {
-    bool helps = true;  // none so far found that there is nothing to do
+    bool helps = lends_;  // none so far found that there is nothing to do
     for (Rank who; who.value < std::ssize(rows_); ++who.value) {
       if (!idle_[who.value]) {
         continue;
@@ -141,7 +158,7 @@ class LendingRun {
         return has_arrived(next);
       };
       const std::optional<Turn> turn = turns_.begin(who, arrived, helps);
-      helps = turn.has_value();
+      helps = lends_ && turn.has_value();
       if (turn) {
         begin(*turn);
       }
@@ -152,9 +169,9 @@ class LendingRun {
     const Rank who = turn.who;
     const SharedAction& shared = turns_.at(turn);
     const int stage = shared.action.stage.value;
+    const double factor = delays_.factor(who) * cost_of_moving(stage, who);
     const Seconds time =
-        delays_.factor(who) *
-        time_of(shared.action.op, costs_.stages[stage], shared.split);
+        factor * time_of(shared.action.op, costs_.stages[stage], shared.split);
     const Seconds update = shared.completes && !costs_.updates.empty()
                                ? costs_.updates[stage]
                                : Seconds{};
@@ -166,14 +183,36 @@ class LendingRun {
                      now_ + time + update});
     }
     timeline_.busy[who.value] += time + update;
+    if (shared.send) {  // before the update
+      send(turn.step, *shared.send, now_ + time);
+    }
+    keep_busy(who, now_ + time + update, turn);
+  }
+
+  void keep_busy(Rank who, Seconds end, std::optional<Turn> turn) {
     idle_[who.value] = false;
-    events_.push({now_ + time + update, ++events_so_far_, turn});
+    events_.push({end, ++events_so_far_, who, turn});
+  }
+
+  // By who has just ended the step's last row, where all others are busy.
+  void do_between_steps(Rank ended) {
+    if (costs_.between_steps.value <= 0) {
+      return;
+    }
+    Rank who = ended;
+    for (Rank other; other.value < std::ssize(idle_); ++other.value) {
+      who = idle_[other.value] && who == ended ? other : who;
+    }
+    keep_busy(who, now_ + costs_.between_steps, {});
+  }
+
+  // Of the stage's next action, if this rank does it.
+  double cost_of_moving(int stage, Rank who) {
+    const Rank last = std::exchange(last_[stage], who);
+    return last == who || last.value < 0 ? 1 : 1 + costs_.moving;
   }
 
   void end(const Turn& turn) {
-    if (const std::optional<Action>& message = turns_.at(turn).send) {
-      send(turn.step, *message);
-    }
     turns_.end(turn);
     if (!turns_.has_ended(turn.row)) {
       return;
@@ -184,24 +223,27 @@ class LendingRun {
     if (next < std::ssize(ends_)) {
       turns_.open(turn.row, next, rows_[turn.row.value]);
     }
+    if (std::ranges::min(open_) == next) {
+      do_between_steps(turn.who);
+    }
   }
 
-  void send(std::int64_t step, const Action& action) {
+  void send(std::int64_t step, const Action& action, Seconds time) {
     const auto [op, microbatch, stage] = action;
     if (op == Op::send_forward) {
       arrive(step,
              {Op::receive_forward, microbatch, {stage.value + 1}},
-             costs_.forward_message[stage.value]);
+             time + costs_.forward_message[stage.value]);
     } else {
       arrive(step,
              {Op::receive_backward, microbatch, {stage.value - 1}},
-             costs_.backward_message[stage.value - 1]);
+             time + costs_.backward_message[stage.value - 1]);
     }
   }
 
-  void arrive(std::int64_t step, const Action& receive, Seconds travel) {
-    arrivals_[step][place_of(receive)] = now_ + travel;
-    events_.push({now_ + travel, ++events_so_far_, {}});
+  void arrive(std::int64_t step, const Action& receive, Seconds time) {
+    arrivals_[step][place_of(receive)] = time;
+    events_.push({time, ++events_so_far_, {}, {}});
   }
 
   bool has_arrived(const Turn& next) const {
@@ -217,6 +259,7 @@ class LendingRun {
 
   const std::vector<SharedRow>& rows_;
   const ScheduleCosts& costs_;
+  bool lends_;
   Delays delays_;
   Turns turns_;
   std::vector<std::int64_t> open_;  // the step that each rank's row is of
@@ -227,8 +270,14 @@ class LendingRun {
   std::int64_t events_so_far_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   Sizes sizes_;
+  std::vector<Rank> last_;  // who did the last action of each stage
   std::vector<std::vector<Seconds>> arrivals_;  // of every step's messages
 };
+
+Seconds period_of(const LendingRun& run) {
+  constexpr int kFirst = 2;  // the first ones find the pipeline empty
+  return (run.ends().back() - run.ends()[kFirst - 1]) / (kLentSteps - kFirst);
+}
 
 }  // namespace
 
@@ -243,12 +292,20 @@ Timeline simulate_lending(const std::vector<SharedRow>& rows,
 LentSteps simulate_lent_steps(const std::vector<SharedRow>& rows,
                               const ScheduleCosts& costs,
                               std::optional<Disturbance> disturbance) {
-  constexpr int kFirst = 2;  // the first ones find the pipeline empty
   check_costs(costs, sizes_of(rows).stages);
   LendingRun run(rows, costs, kLentSteps, disturbance);
   run.run();
-  return {(run.ends().back() - run.ends()[kFirst - 1]) / (kLentSteps - kFirst),
-          run.most_needed()};
+  return {period_of(run), run.most_needed()};
+}
+
+Seconds simulate_own_steps(const std::vector<SharedRow>& rows,
+                           const ScheduleCosts& costs,
+                           std::optional<Disturbance> disturbance) {
+  check_costs(costs, sizes_of(rows).stages);
+  const std::vector<SharedRow> own = in_order(rows);
+  LendingRun run(own, costs, kLentSteps, disturbance, /*lends=*/false);
+  run.run();
+  return period_of(run);
 }
 
 std::int64_t actions_in_lent_steps(const std::vector<SharedRow>& rows) {

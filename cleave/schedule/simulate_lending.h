@@ -19,10 +19,10 @@ Timeline simulate_lending(const std::vector<SharedRow>& rows,
 // that have other work too. The same for the same numbers, everywhere.
 struct Disturbance {
   unsigned number = 0;
-  // By what share an action takes more or less at most; one in a hundred takes
-  // ten times that share longer.
-  double of_actions = 0.2;
-  double of_ranks = 0.1;  // and a rank, for all it does
+  double of_actions = 0.2;  // by what share one takes more or less at most,
+  double of_ranks = 0.1;    // and a rank, for all it does
+  // One action in a hundred takes so many times longer.
+  double held_up = 3;
 };
 
 // Many steps that follow each other.
@@ -35,6 +35,11 @@ LentSteps simulate_lent_steps(
     const std::vector<SharedRow>& rows,
     const ScheduleCosts& costs,
     std::optional<Disturbance> disturbance = std::nullopt);
+
+// The same of ranks that do only what is theirs, in order, in any memory.
+Seconds simulate_own_steps(const std::vector<SharedRow>& rows,
+                           const ScheduleCosts& costs,
+                           std::optional<Disturbance> disturbance);
 
 // How much that is to do: the actions of all those steps, at least one.
 std::int64_t actions_in_lent_steps(const std::vector<SharedRow>& rows);

@@ -16,4 +16,12 @@ std::vector<Bytes> waiting_bytes(const Schedule& schedule,
                                  const Timeline& timeline,
                                  const std::vector<StageBytes>& stages);
 
+// For every rank, the most that it needs with all that waits, where ranks take
+// whatever time they take, each doing its row in order: what somebody made
+// waits until another of his actions can only begin because it was taken.
+// REQUIRES: the schedule has no messages yet, and problems(schedule) is empty;
+// one entry of `stages` per stage.
+std::vector<Bytes> most_bytes_in_order(const Schedule& schedule,
+                                       const std::vector<StageBytes>& stages);
+
 }  // namespace cleave

@@ -46,6 +46,7 @@ class Trainer::Fit {
         total_(planned_steps(data.size(), trainer.plan_.batch, options)) {}
 
   FitResult run() {
+    const StaysOn caller(trainer_.caller_cores_);
     announce();
     judge();
     start_ = trainer_.last_finish_ = Clock::now();
@@ -97,7 +98,7 @@ class Trainer::Fit {
       const Portion portion =
           trainer_.own_portion(std::ssize(order.indices(i)));
       under_way_.push_back(trainer_.start_step(
-          read_portion(data_, order.indices(i), portion),
+          trainer_.read_portion(data_, order.indices(i), portion),
           portion,
           epoch + 1,
           is_traced(result_.steps + std::ssize(under_way_))));

@@ -56,13 +56,23 @@ Trainer::Trainer(const Model& model,
       return hub_.failure() != nullptr;
     });
   }
+  if (std::ssize(hub_.local()) >= mesh_.ranks() &&
+      mesh_.ranks() == std::ssize(devices) && take_all_cores(devices)) {
+    // Its last device is the one that waits when a step begins.
+    caller_cores_ = device_of(plan, mesh_, {mesh_.ranks() - 1}, devices).cores;
+  }
+  build_ranks(model, devices);
+}
+
+// Those of this process, each on its device.
+void Trainer::build_ranks(const Model& model, const Devices& devices) {
   std::vector<std::future<void>> built;
   for (const Rank rank : hub_.local()) {
     if (rank.value >= mesh_.ranks()) {
       continue;  // the plan does without it
     }
     ranks_.push_back(std::make_unique<RankThread>(
-        device_of(plan, mesh_, rank, devices), hub_));
+        device_of(plan_, mesh_, rank, devices), hub_));
     built.push_back(ranks_.back()->build([&, rank] {
       return std::make_unique<RankTrainer>(model,
                                            plan_,
@@ -141,8 +151,9 @@ Trainer::Portion Trainer::own_portion(std::int64_t samples) const {
 
 Batch Trainer::read_portion(const Dataset& data,
                             std::span<const std::int64_t> indices,
-                            const Portion& portion) {
+                            const Portion& portion) const {
   const AloneOnItsThread alone;
+  const MemoryScope memory(batches_);
   return portion.count == 0
              ? Batch{}
              : data.get(indices.subspan(portion.first, portion.count));

@@ -131,6 +131,7 @@ class Trainer {
           const TrainerOptions& options,
           std::unique_ptr<Hub> own,
           Hub* hub);
+  void build_ranks(const Model& model, const Devices& devices);
 
   template <class Result>
   std::vector<std::future<Result>> ask_all(
@@ -141,9 +142,9 @@ class Trainer {
   std::shared_ptr<const std::vector<SharedRow>> rows_for(int microbatches,
                                                          bool training);
   Portion own_portion(std::int64_t samples) const;
-  static Batch read_portion(const Dataset& data,
-                            std::span<const std::int64_t> indices,
-                            const Portion& portion);
+  Batch read_portion(const Dataset& data,
+                     std::span<const std::int64_t> indices,
+                     const Portion& portion) const;
   std::int64_t loss_count(const Batch& part);
   Passes make_passes(const Batch& part,
                      const Portion& portion,
@@ -161,8 +162,13 @@ class Trainer {
   std::unique_ptr<Hub> own_hub_;  // null where one was given
   Hub& hub_;
   Gather gather_;
+  // Where batches are read to: what the last ones had is reused.
+  std::shared_ptr<DeviceMemory> batches_ = DeviceMemory::of_all();
   int first_replica_ = 0;  // of those that this process works in
   int last_replica_ = 0;
+  // Where the caller stays while it fits: nowhere where it has a core of its
+  // own.
+  std::vector<int> caller_cores_;
   int unanswered_ = 0;              // questions to all ranks
   std::optional<Lending> lending_;  // among the ranks, where they do
   std::vector<std::unique_ptr<RankThread>> ranks_;  // the local ones

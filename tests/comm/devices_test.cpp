@@ -70,6 +70,30 @@ TEST(Devices, a_thread_that_settles_stays_on_the_device_s_cores) {
   EXPECT_EQ(threads, 1);
 }
 
+TEST(Devices, a_thread_can_stay_on_some_cores_for_a_while) {
+  std::thread([] {
+    const std::vector<int> before = this_machine().cores;
+    {
+      const StaysOn stays({before.back()});
+      EXPECT_EQ(this_machine().cores, std::vector{before.back()});
+      const StaysOn anywhere({});
+      EXPECT_EQ(this_machine().cores, std::vector{before.back()});
+    }
+    EXPECT_EQ(this_machine().cores, before);
+  }).join();
+}
+
+TEST(Devices, leave_cores_to_others_or_not) {
+  const int cores = static_cast<int>(this_machine().cores.size());
+  const std::string all = "cpu:" + std::to_string(cores);
+  EXPECT_TRUE(take_all_cores(local_devices(all)));
+  EXPECT_TRUE(take_all_cores(local_devices("cpu:1")));
+  EXPECT_FALSE(take_all_cores(local_devices(all, {.pin = false})));
+  if (cores > 1) {
+    EXPECT_FALSE(take_all_cores(local_devices("cpu:1", {.threads = 1})));
+  }
+}
+
 TEST(Devices, a_device_s_threads_are_not_changed_by_what_others_set) {
   Device one = local_devices("cpu:1")[0];
   one.threads = 1;

@@ -93,6 +93,22 @@ TEST(DeviceMemory, a_message_belongs_to_who_receives_it) {
   EXPECT_EQ(to->live(), Bytes{});
 }
 
+TEST(DeviceMemory, what_many_read_is_taken_over_by_nobody) {
+  const std::shared_ptr<DeviceMemory> all = DeviceMemory::of_all();
+  const auto device = std::make_shared<DeviceMemory>("device");
+  at::Tensor batch;
+  {
+    const MemoryScope scope(all);
+    batch = torch::empty({1000});
+  }
+  {
+    const MemoryScope scope(device);
+    take_over(batch.narrow(0, 0, 10));
+  }
+  EXPECT_EQ(device->live(), Bytes{});
+  EXPECT_EQ(all->live(), Bytes{4000});
+}
+
 TEST(DeviceMemory, memory_stays_aligned_as_libtorch_expects) {
   const auto memory = std::make_shared<DeviceMemory>();
   const MemoryScope scope(memory);

@@ -22,6 +22,7 @@ constexpr const char* kText = R"({
   "shard": "none",
   "schedule": "1f1b",
   "lend": true,
+  "moving": 0.25,
   "stages": [
     {
       "device": "cpu:0",
@@ -94,6 +95,7 @@ Plan sample() {
           .microbatches = 8,
           .schedule = "1f1b",
           .lend = true,
+          .moving = 0.25,
           .stages = {{.device = "cpu:0",
                       .layers = {"flatten", "hidden"},
                       .forward = {0.00125},
@@ -250,7 +252,8 @@ constexpr std::array kDamages{
     Damage{"\"predicted\"",
            "\"comment\"",
            "p: comment is no known key. The known ones are: model, batch, "
-           "replicas, microbatches, shard, schedule, lend, stages, predicted, "
+           "replicas, microbatches, shard, schedule, lend, moving, stages, "
+           "predicted, "
            "compared."},
     Damage{"\"device\": \"cpu:1\"",
            "\"devices\": \"cpu:1\"",
@@ -409,6 +412,7 @@ TEST(ProfileJson, reading_gives_back_exactly_what_was_written) {
                     .device = random.name(),
                     .measured = static_cast<int>(random.whole(0, 100)),
                     .spread = 1.0 / static_cast<double>(random.whole(1, 100)),
+                    .moving = 1.0 / static_cast<double>(random.whole(1, 100)),
                     .overhead = {random.time(),
                                  random.time(),
                                  random.time(),

@@ -71,9 +71,10 @@ TEST(MakePlan, what_a_stage_takes_for_itself_counts_once_per_stage) {
             "the model again.");
 }
 
-TEST(MakePlan, devices_that_lend_take_longer_where_they_are_unsteady) {
+TEST(MakePlan, steps_take_longer_where_devices_are_unsteady) {
   Profile profile = profile_of(std::vector<double>(8, 0.001));
-  const PlanRequest request{.batch = 4, .stages = 2, .schedule = "1f1b"};
+  const PlanRequest request{
+      .batch = 4, .stages = 2, .schedule = "1f1b", .lend = false};
   const Plan steady = make_plan(profile, devices(2), request);
   profile.spread = 0.2;
   const Plan unsteady = make_plan(profile, devices(2), request);
@@ -86,6 +87,42 @@ TEST(MakePlan, devices_that_lend_take_longer_where_they_are_unsteady) {
   EXPECT_EQ(error_of(profile, devices(2), request),
             "the spread of the profile is no share from 0 to 1. Profile the "
             "model again.");
+}
+
+TEST(MakePlan, devices_lend_where_that_pays) {
+  Profile profile = profile_of(std::vector<double>(8, 0.001));
+  PlanRequest request{.batch = 4, .stages = 2, .schedule = "1f1b"};
+  const Plan lent = make_plan(profile, devices(2), request);
+  EXPECT_TRUE(lent.lend);
+  profile.moving = 0.1;
+  const Plan moving = make_plan(profile, devices(2), request);
+  EXPECT_TRUE(moving.lend);
+  EXPECT_EQ(moving.moving, 0.1);
+  EXPECT_GT(moving.step, lent.step);
+  profile.moving = 1;
+  const Plan alone = make_plan(profile, devices(2), request);
+  EXPECT_FALSE(alone.lend);
+  request.lend = false;
+  EXPECT_EQ(make_plan(profile, devices(2), request), alone);
+  EXPECT_LE(moving.step, alone.step);
+  profile.moving = 1.5;
+  EXPECT_EQ(error_of(profile, devices(2), request),
+            "the cost of moving of the profile is no share from 0 to 1. "
+            "Profile the model again.");
+}
+
+TEST(MakePlan, what_the_caller_does_between_steps_takes_time_nobody_waits) {
+  const Profile profile = profile_of(std::vector<double>(8, 0.001));
+  PlanRequest request{.batch = 4, .stages = 1, .schedule = "1f1b"};
+  const auto step = [&] {
+    return make_plan(profile, devices(2), request).step.value;
+  };
+  request.stages = 2;
+  const double without = step();
+  request.caller = {0.0001};  // while the second device waits for its first F
+  EXPECT_DOUBLE_EQ(step(), without);
+  request.caller = {0.02};
+  EXPECT_GT(step(), without + 0.005);
 }
 
 TEST(MakePlan, predicts_the_closed_form_for_even_stages) {
@@ -276,13 +313,13 @@ TEST(MakePlan, costs_grow_with_the_samples_of_a_microbatch) {
   EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].forward,
             Seconds{0.002});
   EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].peak,
-            Bytes{2 + 20 + 2 + 2});
+            Bytes{2 + 20 + 2 * (2 + 2)});  // two gradients may wait
   // Microbatches of 2 and 3 samples: the mean time, the largest memory.
   request.batch = 20;
   EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].forward,
             Seconds{0.0025});
   EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].peak,
-            Bytes{3 + 30 + 3 + 3});
+            Bytes{3 + 30 + 2 * (3 + 3)});
 }
 
 TEST(MakePlan, a_budget_can_force_more_stages) {

@@ -303,6 +303,23 @@ TEST(Between, lies_on_the_line_through_both) {
   EXPECT_EQ(between(small, large, 8).layers, large.layers);
 }
 
+TEST(Between, what_moving_takes_lies_on_that_line_too) {
+  Profile small{.microbatch = 2,
+                .moving = 1,
+                .overhead = {.forward = {0.1}},
+                .layers = {{.forward = {1}}}};
+  const Profile large{.microbatch = 8,
+                      .moving = 0.25,
+                      .overhead = {.forward = {0.4}},
+                      .layers = {{.forward = {4}}}};
+  EXPECT_DOUBLE_EQ(between(small, large, 4).moving, 0.5);
+  EXPECT_DOUBLE_EQ(between(small, large, 4).overhead.forward.value, 0.2);
+  small.layers[0].forward = {};
+  Profile nothing = small;
+  nothing.microbatch = 8;
+  EXPECT_EQ(between(small, nothing, 4).moving, 0);
+}
+
 TEST(Profiler, a_layer_that_fails_is_named) {
   Model model("misfit");
   model.add<torch::nn::Linear>("fine", kWidth, 3);

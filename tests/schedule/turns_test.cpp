@@ -322,6 +322,52 @@ TEST(SimulateLending, closes_gaps_of_gpipe) {
   EXPECT_LT(lent.bubble(), alone.bubble());
 }
 
+// F1 of the first stage is done by the second rank, and what follows by the
+// first: both find what they need elsewhere.
+TEST(SimulateLending, what_moves_takes_longer) {
+  const Schedule schedule = parse_schedule(kThreeStages);
+  ScheduleCosts costs = costs_of(3);
+  const std::vector<SharedRow> rows = rows_of(schedule);
+  const Timeline staying = simulate_lending(rows, costs);
+  costs.moving = 0.5;
+  const Timeline moving = simulate_lending(rows, costs);
+  EXPECT_GT(moving.length, staying.length);
+  std::map<StageId, int> last;  // the rank that did the stage's last action
+  std::vector<std::pair<Span, int>> spans;
+  for (int rank = 0; rank < std::ssize(moving.rows); ++rank) {
+    for (const Span& span : moving.rows[rank]) {
+      spans.emplace_back(span, rank);
+    }
+  }
+  std::ranges::sort(
+      spans, {}, [](const auto& entry) { return entry.first.start; });
+  int moves = 0;
+  for (const auto& [span, rank] : spans) {
+    const auto [place, is_first] = last.try_emplace(span.action.stage, rank);
+    const bool moved = !is_first && std::exchange(place->second, rank) != rank;
+    const double planned = span.action.op == Op::forward ? 1 : 2;
+    EXPECT_DOUBLE_EQ((span.end - span.start).value,
+                     moved ? 1.5 * planned : planned)
+        << to_text(span.action, true);
+    moves += moved ? 1 : 0;
+  }
+  EXPECT_GT(moves, 0);
+}
+
+TEST(SimulateOwnSteps, take_the_period_of_ranks_that_do_not_lend) {
+  for (const ScheduleKind& kind : kSchedules) {
+    const Schedule schedule = make_schedule(
+        kind.name, shapes_of(kind, /*ranks=*/3, /*microbatches=*/6).front());
+    std::mt19937 random(8);
+    const ScheduleCosts costs = costs_of(schedule.stages, &random);
+    EXPECT_NEAR(
+        simulate_own_steps(rows_of(schedule), costs, std::nullopt).value,
+        period(schedule, costs).value,
+        1e-9)
+        << kind.name;
+  }
+}
+
 // All that must hold of a step, whoever does what.
 void expect_is_sound(const Schedule& schedule, const Timeline& timeline) {
   const Order order(schedule);
