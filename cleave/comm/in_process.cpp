@@ -33,7 +33,7 @@ class InProcessTransport : public Transport {
 
 InProcessHub::InProcessHub(int ranks, Seconds patience) : patience_(patience) {
   for (int rank = 0; rank < ranks; ++rank) {
-    mailboxes_.push_back(std::make_unique<Mailbox>());
+    mailboxes_.push_back(std::make_unique<Mailbox>(Lookout(ranks)));
   }
 }
 

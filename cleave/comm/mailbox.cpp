@@ -1,6 +1,7 @@
 #include "cleave/comm/mailbox.h"
 
 #include <chrono>
+#include <utility>
 
 namespace cleave {
 
@@ -8,6 +9,7 @@ void Mailbox::put(Rank from, const Tag& tag, Message message) {
   {
     const std::lock_guard lock(mutex_);
     letters_[{from, tag}].push_back(std::move(message));
+    ++changes_;
   }
   // All: a rank and what it started for itself may both wait here.
   arrived_.notify_all();
@@ -17,12 +19,23 @@ std::optional<Message> Mailbox::take(Rank from,
                                      const Tag& tag,
                                      Seconds time,
                                      const std::function<bool()>& stopped) {
-  std::unique_lock lock(mutex_);
   auto letter = letters_.end();
-  arrived_.wait_for(lock, std::chrono::duration<double>(time.value), [&] {
+  const auto is_over = [&] {
     letter = letters_.find({from, tag});
     return letter != letters_.end() || stopped();
+  };
+  std::int64_t last = -1;  // change that was looked at
+  lookout_.until([&] {
+    const std::int64_t now = changes_;
+    if (std::exchange(last, now) == now) {
+      return false;
+    }
+    const std::lock_guard lock(mutex_);
+    return is_over();
   });
+  std::unique_lock lock(mutex_);
+  arrived_.wait_for(
+      lock, std::chrono::duration<double>(time.value), is_over);
   if (letter == letters_.end()) {
     return std::nullopt;
   }
@@ -42,7 +55,10 @@ bool Mailbox::has(Rank from, const Tag& tag) const {
 void Mailbox::wake() {
   // Taking the lock makes sure that who waits is either before its question or
   // already asleep, so that it cannot miss this.
-  { const std::lock_guard lock(mutex_); }
+  {
+    const std::lock_guard lock(mutex_);
+    ++changes_;
+  }
   arrived_.notify_all();
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -8,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "cleave/comm/lookout.h"
 #include "cleave/comm/transport.h"
 #include "cleave/units.h"
 
@@ -16,6 +19,9 @@ namespace cleave {
 // The messages that came for one rank and were not taken yet. Thread-safe.
 class Mailbox {
  public:
+  // `lookout`: how who waits for a message does that.
+  explicit Mailbox(Lookout lookout = {}) : lookout_(lookout) {}
+
   void put(Rank from, const Tag& tag, Message message);
 
   // The oldest message of that sender with that tag. Waits for it; none when
@@ -33,7 +39,9 @@ class Mailbox {
  private:
   using Letter = std::pair<Rank, Tag>;
 
-  mutable std::mutex mutex_;  // guards letters_
+  Lookout lookout_;
+  std::atomic<std::int64_t> changes_ = 0;  // all that may end a wait
+  mutable std::mutex mutex_;               // guards letters_
   std::condition_variable arrived_;
   std::map<Letter, std::deque<Message>> letters_;
 };

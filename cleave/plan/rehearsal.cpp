@@ -25,15 +25,9 @@ constexpr int kMovingSteps = 4;
 
 constexpr int kMicrobatches = 4;  // of a step
 
-// Has one number to update, and hands on what it is given.
+// Hands on what it is given, and has nothing to update.
 struct Nothing : torch::nn::Module {
-  Nothing() : number(register_parameter("number", at::zeros({1}))) {
-    number.mutable_grad() = at::zeros({1});
-  }
-
   static at::Tensor forward(const at::Tensor& value) { return value; }
-
-  at::Tensor number;
 };
 
 bool are_alike(const Values& some, const Values& others) {
@@ -177,11 +171,6 @@ void Rehearsal::take_step(int microbatches) {
   }
   have_turns(&Times::update,
              [](Actor& actor) { return actor.trial->update(); });
-  for (Actor& actor : actors_) {
-    if (actor.kind != kNothing) {  // whose only one no turn brings back
-      actor.trial->drop_gradients();
-    }
-  }
 }
 
 // Of all the rounds.

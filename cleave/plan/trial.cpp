@@ -198,6 +198,7 @@ Seconds Trial::update() {
     update_();
     stage_.network().renew_copies();
   }
+  drop_gradients();
   return since(start);
 }
 

@@ -94,17 +94,15 @@ class Trial {
   TimedValues backward(Microbatch microbatch, Values gradients);
   Seconds weights(Microbatch microbatch);
 
-  // By the gradients of the turns so far; what that took. REQUIRES: none is
-  // open.
+  // By the gradients of the turns so far; what that took. The next turn begins
+  // new ones. REQUIRES: none is open.
   Seconds update();
-
-  // The next turn begins new ones.
-  void drop_gradients();
 
   Bytes copied_bytes() const { return stage_.network().copied(); }
   Bytes parameter_bytes() const;
 
  private:
+  void drop_gradients();
   void take_turn(const Values& inputs, const Batch& batch, const Loss& loss);
   Bytes freed_by_dropping(at::Tensor& value) const;
 

@@ -120,6 +120,9 @@ void Executor::act(const SharedAction& shared, Rank by) {
   trace(shared.action, by, [&] { compute(shared); });
   if (shared.send) {
     trace(*shared.send, by, [&] { pass_message(*shared.send); });
+    if (lending_ != nullptr && shared.completes) {
+      lending_->note_message();
+    }
   }
   const auto [op, microbatch, stage] = shared.action;
   const bool adds = op == Op::weight || (op == Op::backward && !shared.split);

@@ -16,6 +16,7 @@ constexpr std::chrono::milliseconds kAskAgain{100};
 Lending::Lending(int ranks, Seconds patience, std::function<bool()> stopped)
     : patience_(patience),
       stopped_(std::move(stopped)),
+      lookout_(ranks),
       turns_(ranks),
       workers_(ranks) {}
 
@@ -44,6 +45,11 @@ void Lending::help(Rank rank, std::int64_t step) {
   while (!turns_.have_all_ended(step)) {
     work_or_wait(rank, lock);
   }
+}
+
+void Lending::note_message() {
+  const std::lock_guard lock(mutex_);
+  tell_of_change();
 }
 
 void Lending::work_or_wait(Rank rank, std::unique_lock<std::mutex>& lock) {
@@ -97,7 +103,13 @@ void Lending::wait(Rank rank, std::unique_lock<std::mutex>& lock) {
       !turns_.has_ended(rank)) {
     workers_[rank.value]->fail_late(turns_.next(rank), patience_);
   }
-  changed_.wait_for(lock, kAskAgain);
+  const std::int64_t before = changes_;
+  lock.unlock();
+  lookout_.until([&] { return changes_ != before; });
+  lock.lock();
+  if (changes_ == before) {
+    changed_.wait_for(lock, kAskAgain);
+  }
 }
 
 void Lending::note_failure(const std::exception_ptr& failure) {
@@ -109,6 +121,7 @@ void Lending::note_failure(const std::exception_ptr& failure) {
 
 void Lending::tell_of_change() {
   last_change_ = Clock::now();
+  ++changes_;
   changed_.notify_all();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "cleave/comm/lookout.h"
 #include "cleave/ids.h"
 #include "cleave/schedule/turns.h"
 #include "cleave/units.h"
@@ -56,6 +58,9 @@ class Lending {
   // row of the step has ended.
   void help(Rank rank, std::int64_t step);
 
+  // A message was sent by an action that goes on: wakes who waits for it.
+  void note_message();
+
  private:
   using Clock = std::chrono::steady_clock;
 
@@ -67,6 +72,8 @@ class Lending {
 
   Seconds patience_;
   std::function<bool()> stopped_;
+  Lookout lookout_;
+  std::atomic<std::int64_t> changes_ = 0;  // changes under the mutex only
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   Turns turns_;

@@ -71,7 +71,7 @@ class AdamWOptimizer : public Optimizer {
     std::vector<at::Tensor> steps;
     for (const AdamWEntry& entry : entries) {
       if (entry.parameter.grad().defined()) {
-        at::Tensor(entry.steps).add_(1);
+        *entry.steps.mutable_data_ptr<float>() += 1;
         parameters.push_back(entry.parameter);
         gradients.push_back(entry.parameter.grad());
         means.push_back(entry.mean);

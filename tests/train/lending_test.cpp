@@ -91,6 +91,31 @@ class HeldWorker : public TestWorker {
   std::atomic<bool>& lent_;
 };
 
+// Goes on after its message until that has been taken, as one that updates.
+class UpdatingWorker : public TestWorker {
+ public:
+  UpdatingWorker(Record& record, Lending& lending)
+      : TestWorker(record, Rank{0}), record_(record), lending_(lending) {}
+
+  void act(const SharedAction& action, Rank by) override {
+    TestWorker::act(action, by);
+    if (action.send) {
+      lending_.note_message();
+      const auto was_taken = [&] {
+        const std::lock_guard lock(record_.mutex);
+        return record_.taken.contains(receive_of(*action.send));
+      };
+      while (!was_taken()) {
+        std::this_thread::yield();
+      }
+    }
+  }
+
+ private:
+  Record& record_;
+  Lending& lending_;
+};
+
 std::vector<SharedRow> rows_of(const Schedule& schedule) {
   return shared_rows(schedule,
                      std::vector<StageBytes>(schedule.stages),
@@ -193,6 +218,21 @@ TEST(Lending, a_rank_that_has_nothing_left_can_help) {
     lending.help({0}, 1);  // nothing is left
   }
   EXPECT_EQ(record.lent, 1);
+}
+
+TEST(Lending, a_message_is_taken_while_who_sent_it_goes_on) {
+  const std::vector<SharedRow> rows = two_rows();
+  Record record;
+  Lending lending(2, Seconds{60}, never);
+  {
+    const std::jthread other([&] {
+      TestWorker worker(record, Rank{1});
+      lending.run({1}, 1, rows[1], worker);
+    });
+    UpdatingWorker worker(record, lending);
+    lending.run({0}, 1, rows[0], worker);
+  }
+  EXPECT_EQ(record.done.size(), 4u);
 }
 
 TEST(Lending, all_learn_of_the_first_failure) {
