@@ -91,7 +91,7 @@ TEST(MakePlan, steps_take_longer_where_devices_are_unsteady) {
 
 TEST(MakePlan, devices_lend_where_that_pays) {
   Profile profile = profile_of(std::vector<double>(8, 0.001));
-  PlanRequest request{.batch = 4, .stages = 2, .schedule = "1f1b"};
+  PlanRequest request{.batch = 8, .stages = 2, .schedule = "zb-h2"};
   const Plan lent = make_plan(profile, devices(2), request);
   EXPECT_TRUE(lent.lend);
   profile.moving = 0.1;
