@@ -52,8 +52,10 @@ struct RunEnded {
   std::int64_t steps = 0;
   bool interrupted = false;
   Seconds duration;
-  Seconds median_step;  // zero when no step was taken
+  Seconds median_step;       // zero when no step was taken
+  Seconds median_computing;  // of a step, by a device on average
   std::optional<Seconds> predicted_step;
+  std::optional<Seconds> predicted_computing;
 };
 
 using Event = std::variant<RunStarted, StepDone, Evaluated, RunEnded>;

@@ -176,13 +176,14 @@ std::vector<Bytes> limits_of(const std::vector<SharedRow>& rows) {
   return limits;
 }
 
-// From step to step, the median of several ways in which actions may differ by
-// this share. Nobody is held up: that happens in few steps.
+// From step to step, the median of several ways in which actions and devices
+// may differ as they did in the profile. Nobody is held up: that happens in few
+// steps.
 Seconds unsteady_period(const Plan& plan,
                         const std::vector<SharedRow>& rows,
                         const ScheduleCosts& costs,
-                        double spread) {
-  constexpr double kMostSpread = 0.3;  // above that it was another machine
+                        const Profile& profile) {
+  constexpr double kMost = 0.3;  // above that it was another machine
   constexpr std::int64_t kMostWays = 9;
   constexpr std::int64_t kEffort = 100'000;  // actions
   const auto ways = static_cast<unsigned>(std::clamp<std::int64_t>(
@@ -190,8 +191,8 @@ Seconds unsteady_period(const Plan& plan,
   std::vector<Seconds> periods;
   for (unsigned way = 0; way < ways; ++way) {
     const Disturbance disturbance{.number = way,
-                                  .of_actions = std::min(spread, kMostSpread),
-                                  .of_ranks = 0,
+                                  .of_actions = std::min(profile.spread, kMost),
+                                  .of_ranks = std::min(profile.uneven, kMost),
                                   .held_up = 1};
     periods.push_back(plan.lend
                           ? simulate_lent_steps(rows, costs, disturbance).period
@@ -272,14 +273,14 @@ void predict(Plan& plan, const Schedule& schedule) {
   predict_peaks(plan, std::move(peaks));
 }
 
-void predict_unsteady(Plan& plan, double spread, Seconds caller) {
+void predict_unsteady(Plan& plan, const Profile& profile, Seconds caller) {
   ScheduleCosts costs = costs_of(plan);
   costs.between_steps = caller;
   const Schedule schedule = schedule_of(plan, plan.microbatches);
   const std::vector<SharedRow> rows = training_rows(plan, schedule);
   predict_step(
       plan,
-      unsteady_period(plan, rows, costs, spread),
+      unsteady_period(plan, rows, costs, profile),
       plan.lend ? simulate_lending(rows, costs) : simulate(schedule, costs));
   predict_peaks(plan,
                 plan.lend ? limits_of(rows)

@@ -80,6 +80,7 @@ void check_profile(const Profile& profile) {
     }
   };
   check_share(profile.spread, "spread");
+  check_share(profile.uneven, "unevenness");
   check_share(profile.moving, "cost of moving");
   for (const LayerCost& layer : profile.layers) {
     if (!std::ranges::all_of(kLayerTimes,

@@ -50,15 +50,6 @@ Plan plan_with(int count,
                    request);
 }
 
-// What a microbatch takes in all layers.
-Seconds turn_of(const Profile& profile) {
-  Seconds all;
-  for (const LayerCost& layer : profile.layers) {
-    all += layer.forward + layer.backward + layer.weight;
-  }
-  return all;
-}
-
 }  // namespace
 
 Profile between(const Profile& small, const Profile& large, double samples) {
@@ -74,7 +65,9 @@ Profile between(const Profile& small, const Profile& large, double samples) {
     result.overhead.*time =
         mix_time(small.overhead.*time, large.overhead.*time);
   }
-  result.spread = (1 - share) * small.spread + share * large.spread;
+  for (const auto part : {&Profile::spread, &Profile::uneven}) {
+    result.*part = (1 - share) * small.*part + share * large.*part;
+  }
   for (size_t i = 0; i < result.layers.size(); ++i) {
     LayerCost& cost = result.layers[i];
     const LayerCost& other = large.layers[i];

@@ -183,12 +183,12 @@ Plan pipeline_plan(const Profile& profile,
   if (rank_count(best) == 1) {
     return best;
   }
-  predict_unsteady(best, profile.spread, request.caller);
+  predict_unsteady(best, profile, request.caller);
   if (request.lend && request.replicas == 1) {
     Plan lent = best;
     lent.lend = true;
     lent.moving = profile.moving;
-    predict_unsteady(lent, profile.spread, request.caller);
+    predict_unsteady(lent, profile, request.caller);
     best = lent.step <= kAsFast * best.step ? lent : best;
   }
   return best;

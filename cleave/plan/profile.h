@@ -78,6 +78,9 @@ struct Profile {
   // How unsteady the device was: by this share at most, mostly, what takes as
   // long as a stage differed from its median.
   double spread = 0;
+  // How unequal devices were: by this share at most, mostly, one differed from
+  // the mean of those that were measured at the same time.
+  double uneven = 0;
   // By what share a stage's action takes longer on a device that did not do the
   // one before: what it needs is in the caches of another.
   double moving = 0;
@@ -86,6 +89,15 @@ struct Profile {
 
   bool operator==(const Profile&) const = default;
 };
+
+// What a microbatch takes in all layers.
+inline Seconds turn_of(const Profile& profile) {
+  Seconds all;
+  for (const LayerCost& layer : profile.layers) {
+    all += layer.forward + layer.backward + layer.weight;
+  }
+  return all;
+}
 
 // As JSON, so that a profile can be kept and planned with again. Times are kept
 // to the picosecond. Reading is as strict as for a plan.

@@ -94,6 +94,7 @@ std::string to_json(const Profile& profile) {
                          {"device", profile.device},
                          {"measured", profile.measured},
                          {"spread", profile.spread},
+                         {"uneven", profile.uneven},
                          {"moving", profile.moving},
                          {"overhead", to_json(profile.overhead)},
                          {"layers", layers}});
@@ -109,6 +110,7 @@ Profile parse_profile(const std::string& json, const std::string& source) {
                            "device",
                            "measured",
                            "spread",
+                           "uneven",
                            "moving",
                            "overhead",
                            "layers"});
@@ -118,6 +120,7 @@ Profile parse_profile(const std::string& json, const std::string& source) {
       .device = fields.text("device"),
       .measured = static_cast<int>(fields.whole("measured", 0, INT_MAX)),
       .spread = fields.share("spread", 0.0),
+      .uneven = fields.share("uneven", 0.0),
       .moving = fields.share("moving", 0.0),
       .overhead = {},
       .layers = {}};

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <future>
 #include <map>
@@ -276,6 +277,18 @@ Profile profile_on(const Model& model,
   return result;
 }
 
+// By what share they differ from their mean at most, mostly: those of a
+// Disturbance have this standard deviation.
+double unevenness_of(const std::vector<Profile>& found, const Profile& mean) {
+  const Seconds turn = turn_of(mean);
+  double squares = 0;
+  for (const Profile& one : found) {
+    const double share = turn > Seconds{} ? turn_of(one) / turn - 1 : 0;
+    squares += share * share / static_cast<double>(found.size());
+  }
+  return std::min(1.0, std::sqrt(6 * squares));
+}
+
 // The means of their times and spreads; all else is the first one's.
 Profile mean_of(const std::vector<Profile>& found) {
   Profile mean = found.front();
@@ -301,6 +314,7 @@ Profile mean_of(const std::vector<Profile>& found) {
       mean.*share += one.*share / static_cast<double>(found.size());
     }
   }
+  mean.uneven = unevenness_of(found, mean);
   return mean;
 }
 

@@ -84,6 +84,16 @@ std::string evaluation_line(const Evaluated& event) {
   return joined(parts);
 }
 
+// How much of that is devices that were faster or slower than when they were
+// measured.
+std::string computing_note(const RunEnded& event) {
+  if (!event.predicted_computing || event.predicted_computing->value <= 0) {
+    return "";
+  }
+  const double ratio = event.median_computing / *event.predicted_computing;
+  return " (computing " + decimal(ratio, 2) + ")";
+}
+
 std::string summary_line(const RunEnded& event, std::int64_t planned) {
   const Seconds whole = event.duration;
   std::vector<std::string> parts{
@@ -97,7 +107,8 @@ std::string summary_line(const RunEnded& event, std::int64_t planned) {
       event.predicted_step->value > 0) {
     parts.push_back("predicted " + per_step(*event.predicted_step));
     parts.push_back("measured/predicted " +
-                    decimal(event.median_step / *event.predicted_step, 2));
+                    decimal(event.median_step / *event.predicted_step, 2) +
+                    computing_note(event));
   }
   return joined(parts);
 }

@@ -79,8 +79,11 @@ Json to_json(const RunEnded& event) {
               {"steps", event.steps},
               {"interrupted", event.interrupted},
               {"duration_seconds", number(event.duration.value)},
-              {"median_step_seconds", number(event.median_step.value)}};
+              {"median_step_seconds", number(event.median_step.value)},
+              {"median_computing_seconds",
+               number(event.median_computing.value)}};
   put(object, "predicted_step_seconds", event.predicted_step);
+  put(object, "predicted_computing_seconds", event.predicted_computing);
   return object;
 }
 

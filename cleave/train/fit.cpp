@@ -71,6 +71,12 @@ class Trainer::Fit {
     return step.value > 0 ? std::optional(step) : std::nullopt;
   }
 
+  std::optional<Seconds> predicted_computing() const {
+    const std::optional<Seconds> step = predicted_step();
+    return step ? std::optional((1 - trainer_.plan_.bubble) * *step)
+                : std::nullopt;
+  }
+
   void announce() {
     const Plan& plan = trainer_.plan_;
     const std::int64_t per_epoch = batches_in(data_.size(), plan.batch);
@@ -121,6 +127,7 @@ class Trainer::Fit {
       result_.timelines.push_back(*std::move(pending.timeline));
     }
     durations_.push_back(done.duration);
+    computing_.push_back((1 - done.bubble) * done.duration);
     ++result_.steps;
     events_.on(done);
   }
@@ -155,7 +162,9 @@ class Trainer::Fit {
         .interrupted = result_.interrupted,
         .duration = {spent.count()},
         .median_step = result_.median_step,
+        .median_computing = median(computing_),
         .predicted_step = predicted_step(),
+        .predicted_computing = predicted_computing(),
     });
   }
 
@@ -167,6 +176,7 @@ class Trainer::Fit {
   Clock::time_point start_;
   std::deque<Pending> under_way_;
   std::vector<Seconds> durations_;
+  std::vector<Seconds> computing_;
   FitResult result_;
 };
 

@@ -412,6 +412,7 @@ TEST(ProfileJson, reading_gives_back_exactly_what_was_written) {
                     .device = random.name(),
                     .measured = static_cast<int>(random.whole(0, 100)),
                     .spread = 1.0 / static_cast<double>(random.whole(1, 100)),
+                    .uneven = 1.0 / static_cast<double>(random.whole(1, 100)),
                     .moving = 1.0 / static_cast<double>(random.whole(1, 100)),
                     .overhead = {random.time(),
                                  random.time(),

@@ -89,6 +89,25 @@ TEST(MakePlan, steps_take_longer_where_devices_are_unsteady) {
             "model again.");
 }
 
+TEST(MakePlan, steps_take_longer_where_devices_are_unequal_and_do_not_lend) {
+  Profile profile = profile_of(std::vector<double>(8, 0.001));
+  PlanRequest request{
+      .batch = 16, .stages = 4, .schedule = "1f1b", .lend = false};
+  const Plan equal = make_plan(profile, devices(4), request);
+  profile.uneven = 0.3;
+  const Plan unequal = make_plan(profile, devices(4), request);
+  EXPECT_GT(unequal.step, 1.02 * equal.step);
+  EXPECT_LT(unequal.step, 1.3 * equal.step);
+  request.lend = true;
+  const Plan lent = make_plan(profile, devices(4), request);
+  EXPECT_TRUE(lent.lend);
+  EXPECT_LT(lent.step, unequal.step);
+  profile.uneven = 2;
+  EXPECT_EQ(error_of(profile, devices(4), request),
+            "the unevenness of the profile is no share from 0 to 1. Profile "
+            "the model again.");
+}
+
 TEST(MakePlan, devices_lend_where_that_pays) {
   Profile profile = profile_of(std::vector<double>(8, 0.001));
   PlanRequest request{.batch = 8, .stages = 2, .schedule = "zb-h2"};

@@ -47,7 +47,9 @@ RunEnded run_ended() {
           .interrupted = false,
           .duration = {2},
           .median_step = {0.0125},
-          .predicted_step = Seconds{0.01}};
+          .median_computing = {0.0088},
+          .predicted_step = Seconds{0.01},
+          .predicted_computing = Seconds{0.008}};
 }
 
 // A console whose time stands still until a test moves it.
@@ -87,7 +89,7 @@ TEST(ConsoleLines, a_run_reads_from_top_to_bottom) {
       "| 12.5 ms/step | bubble 12% | peak 3.00 MiB\n"
       "test after step 4 | loss 0.5 | accuracy 87.50% | 1000 samples\n"
       "done | 4 steps in 2.00 s | median 12.5 ms/step | predicted 10.0 ms/step "
-      "| measured/predicted 1.25\n");
+      "| measured/predicted 1.25 (computing 1.10)\n");
 }
 
 TEST(ConsoleLines, a_long_run_has_about_twenty_step_lines) {
@@ -225,7 +227,7 @@ TEST(ConsoleBar, the_end_finishes_the_bar_and_adds_the_summary) {
             "\rtrain: 100%|##############| 4/4 [00:02<00:00,  2.00step/s, "
             "loss=0.5, bubble=12%]\n"
             "done | 4 steps in 2.00 s | median 12.5 ms/step | predicted 10.0 "
-            "ms/step | measured/predicted 1.25\n");
+            "ms/step | measured/predicted 1.25 (computing 1.10)\n");
   screen.sink.reset();
   EXPECT_EQ(screen.take(), "");
 }

@@ -72,10 +72,14 @@ TEST(Jsonl, every_field_of_every_event_is_written) {
                                   .interrupted = true,
                                   .duration = {8.5},
                                   .median_step = {0.25},
-                                  .predicted_step = Seconds{0.5}}),
+                                  .median_computing = {0.125},
+                                  .predicted_step = Seconds{0.5},
+                                  .predicted_computing = Seconds{0.375}}),
             R"({"event":"run_ended","steps":700,"interrupted":true,)"
             R"("duration_seconds":8.5,"median_step_seconds":0.25,)"
-            R"("predicted_step_seconds":0.5})");
+            R"("median_computing_seconds":0.125,)"
+            R"("predicted_step_seconds":0.5,)"
+            R"("predicted_computing_seconds":0.375})");
 }
 
 TEST(Jsonl, a_member_without_a_value_is_left_out) {
