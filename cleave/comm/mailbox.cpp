@@ -34,8 +34,7 @@ std::optional<Message> Mailbox::take(Rank from,
     return is_over();
   });
   std::unique_lock lock(mutex_);
-  arrived_.wait_for(
-      lock, std::chrono::duration<double>(time.value), is_over);
+  arrived_.wait_for(lock, std::chrono::duration<double>(time.value), is_over);
   if (letter == letters_.end()) {
     return std::nullopt;
   }

@@ -201,8 +201,8 @@ std::vector<SharedRow> training_rows(const Plan& plan,
       sum_of(in_order, room_to_lend(plan, peaks, kMostRoomShare));
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
     rows[rank].limit = widest[rank];
-    rows[rank].ahead =
-        plan.schedule == kAutoSchedule ? SharedRow::kAhead : 1;
+    // Who names a schedule gets it; one that was searched is free to change.
+    rows[rank].in_order = plan.schedule != kAutoSchedule;
   }
   const std::vector<Bytes> limits =
       lending_limits(rows, costs, in_order, beside);

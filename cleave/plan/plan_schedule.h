@@ -42,7 +42,8 @@ SearchProblem search_problem_of(const Plan& plan, int microbatches);
 Schedule schedule_of(const Plan& plan, int microbatches);
 
 // The rows of that schedule, as ranks work on them. Where they lend, with the
-// memory that this takes by the plan's times, as far as budgets allow.
+// memory that this takes by the plan's times, as far as budgets allow; in their
+// order, unless the schedule is "auto".
 std::vector<SharedRow> training_rows(const Plan& plan,
                                      const Schedule& schedule);
 

@@ -75,13 +75,13 @@ Json to_json(const Evaluated& event) {
 }
 
 Json to_json(const RunEnded& event) {
-  Json object{{"event", "run_ended"},
-              {"steps", event.steps},
-              {"interrupted", event.interrupted},
-              {"duration_seconds", number(event.duration.value)},
-              {"median_step_seconds", number(event.median_step.value)},
-              {"median_computing_seconds",
-               number(event.median_computing.value)}};
+  Json object{
+      {"event", "run_ended"},
+      {"steps", event.steps},
+      {"interrupted", event.interrupted},
+      {"duration_seconds", number(event.duration.value)},
+      {"median_step_seconds", number(event.median_step.value)},
+      {"median_computing_seconds", number(event.median_computing.value)}};
   put(object, "predicted_step_seconds", event.predicted_step);
   put(object, "predicted_computing_seconds", event.predicted_computing);
   return object;

@@ -9,6 +9,10 @@
 namespace cleave {
 namespace {
 
+// How far the actions of a row may be begun before their time: looking further
+// gains nothing.
+constexpr int kAhead = 16;
+
 // Finds what the actions of one row must wait for in it, beside what they
 // compute with.
 class RowNeeds {
@@ -154,7 +158,7 @@ bool Turns::is_stuck(Rank who, const Arrived& arrived) const {
     const bool comes =
         other.row == nullptr ||
         (other.step < step && other.next == std::ssize(other.row->actions));
-    if (comes || find(rank, rank, SharedRow::kAhead, arrived)) {
+    if (comes || find(rank, rank, kAhead, arrived)) {
       return false;
     }
   }
@@ -199,10 +203,11 @@ std::optional<Turn> Turns::find(Rank who,
                                 int ahead,
                                 const Arrived& arrived) const {
   const OpenRow& open = rows_[row.value];
-  const int end = open.row == nullptr
-                      ? 0
-                      : std::min(open.next + std::min(ahead, open.row->ahead),
-                                 static_cast<int>(open.row->actions.size()));
+  if (open.row == nullptr) {
+    return std::nullopt;
+  }
+  const int end = std::min(open.next + (open.row->in_order ? 1 : ahead),
+                           static_cast<int>(open.row->actions.size()));
   for (int place = open.next; place < end; ++place) {
     const Turn turn{who, row, open.step, place};
     if (is_ready(turn, arrived) && fits(turn)) {
@@ -241,7 +246,7 @@ std::optional<Turn> Turns::find_over_limit(Rank who,
 
 std::optional<Turn> Turns::begin(Rank who, const Arrived& arrived, bool helps) {
   std::optional<Turn> turn;
-  for (const int ahead : {1, SharedRow::kAhead}) {
+  for (const int ahead : {1, kAhead}) {
     turn = turn ? turn : find(who, who, ahead, arrived);
     turn = turn || !helps ? turn : find_to_help(who, ahead, arrived);
   }

@@ -45,12 +45,7 @@ struct SharedRow {
   // more at once, or, before its time, where what it overtakes would for this
   // reason, unless nobody could do anything then.
   Bytes limit;
-  // How many of its actions may begin where the first of them cannot: those
-  // further on before their time. One: all begin in the row's order.
-  int ahead = kAhead;
-
-  // Looking further gains nothing.
-  static constexpr int kAhead = 16;
+  bool in_order = false;  // nothing begins before its time
 };
 
 // The rows of a schedule. Of a stage, two actions of the same kind never run at

@@ -74,7 +74,7 @@ class Lending {
   std::function<bool()> stopped_;
   Lookout lookout_;
   std::atomic<std::int64_t> changes_ = 0;  // changes under the mutex only
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;                       // guards all below
   std::condition_variable changed_;
   Turns turns_;
   std::vector<RowWorker*> workers_;  // of the open rows

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cleave/error.h"
+#include "cleave/plan/plan_schedule.h"
 
 namespace cleave {
 namespace {
@@ -128,6 +129,19 @@ TEST(MakePlan, devices_lend_where_that_pays) {
   EXPECT_EQ(error_of(profile, devices(2), request),
             "the cost of moving of the profile is no share from 0 to 1. "
             "Profile the model again.");
+}
+
+TEST(MakePlan, only_a_searched_schedule_changes_its_order_where_devices_lend) {
+  const Profile profile = profile_of(std::vector<double>(8, 0.001));
+  for (const char* const schedule : {"gpipe", "zb-h2", "auto"}) {
+    const Plan lent = make_plan(
+        profile, devices(2), {.batch = 8, .stages = 2, .schedule = schedule});
+    ASSERT_TRUE(lent.lend);
+    for (const SharedRow& row :
+         training_rows(lent, schedule_of(lent, lent.microbatches))) {
+      EXPECT_EQ(row.in_order, lent.schedule != "auto") << schedule;
+    }
+  }
 }
 
 TEST(MakePlan, what_the_caller_does_between_steps_takes_time_nobody_waits) {

@@ -199,6 +199,18 @@ TEST(Turns, what_comes_later_is_begun_where_nothing_else_can) {
   EXPECT_EQ(begun(turns, kFirst), "-");
 }
 
+TEST(Turns, a_row_in_order_begins_nothing_before_its_time) {
+  std::vector<SharedRow> rows = rows_of(kOneFOneB);
+  rows[0].in_order = true;
+  Turns turns(2);
+  turns.open(kFirst, 1, rows[0]);
+  do_next(turns, kFirst);
+  do_next(turns, kFirst);
+  EXPECT_FALSE(turns.begin(kFirst, never));
+  EXPECT_EQ(begun(turns, kFirst), "0.B0");
+  EXPECT_EQ(begun(turns, kSecond), "0.F2");  // beside it, in its turn
+}
+
 TEST(Turns, nothing_is_begun_early_without_room_for_what_it_overtakes) {
   // F2 needs 35 at once, and B0 then needs as much.
   for (const auto& [limit, can] :
