@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sched.h>
-
 #include <chrono>
 #include <thread>
 
@@ -30,7 +28,7 @@ class Lookout {
     }
     const auto end = std::chrono::steady_clock::now() + kMoment;
     while (!seen() && std::chrono::steady_clock::now() < end) {
-      sched_yield();
+      std::this_thread::yield();
     }
   }
 
