@@ -153,6 +153,21 @@ void take_over(const at::Tensor& tensor) {
   }
 }
 
+at::Tensor received(at::Tensor tensor) {
+  constexpr std::size_t kMostCopied = std::size_t{256} << 10U;
+  const bool is_copied =
+      tensor.defined() && tensor.has_storage() && tensor.is_contiguous() &&
+      tensor.nbytes() <= kMostCopied && tensor.use_count() == 1 &&
+      tensor.storage().use_count() == 1;
+  if (!is_copied) {
+    take_over(tensor);
+    return tensor;
+  }
+  at::Tensor copy = tensor.detach().clone();
+  copy.set_requires_grad(tensor.requires_grad());
+  return copy;
+}
+
 MemoryScope::MemoryScope(std::shared_ptr<DeviceMemory> memory)
     : before_(std::exchange(current_memory(), std::move(memory))) {
   install_allocator();

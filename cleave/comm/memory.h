@@ -66,6 +66,12 @@ class alignas(128) DeviceMemory {
 // another device's: a message belongs to who receives it.
 void take_over(const at::Tensor& tensor);
 
+// What a thread received from another device, taken over. A copy of it where it
+// is small and nobody else has it: reading it once, line by line, takes less
+// than computing with what lies in another core's caches, and the block goes
+// back to whom it came from, instead of being written to by all that follows.
+at::Tensor received(at::Tensor tensor);
+
 // While it lives, tensors that this thread allocates are in `memory`, which is
 // shared: its device reads it, and every tensor in it keeps it until the tensor
 // is freed. From the first scope on, every CPU tensor of the process is

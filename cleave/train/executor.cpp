@@ -220,8 +220,8 @@ std::pair<Rank, Tag> Executor::source_of(const Action& receive) const {
 Values Executor::receive(const Action& action) {
   const auto [from, tag] = source_of(action);
   Values values = transport_.receive(from, tag);
-  for (const at::Tensor& value : values) {
-    take_over(value);
+  for (at::Tensor& value : values) {
+    value = received(std::move(value));
   }
   return values;
 }

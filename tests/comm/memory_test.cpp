@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "cleave/error.h"
@@ -91,6 +92,31 @@ TEST(DeviceMemory, a_message_belongs_to_who_receives_it) {
   large = at::Tensor();
   EXPECT_EQ(from->live(), Bytes{});
   EXPECT_EQ(to->live(), Bytes{});
+}
+
+// Of a message: small or large, and whether its sender keeps it.
+TEST(DeviceMemory, only_a_small_message_that_nobody_else_has_is_copied) {
+  for (const auto& [size, is_kept, is_copied] :
+       std::vector<std::tuple<std::int64_t, bool, bool>>{
+           {100, false, true}, {100, true, false}, {1 << 18, false, false}}) {
+    const auto from = std::make_shared<DeviceMemory>("from");
+    const auto to = std::make_shared<DeviceMemory>("to");
+    at::Tensor message;
+    {
+      const MemoryScope scope(from);
+      message = torch::rand({size}).requires_grad_();
+    }
+    const at::Tensor kept = is_kept ? message : at::Tensor();
+    const at::Tensor expected = message.detach().clone();
+    const void* const data = message.data_ptr();
+    const MemoryScope scope(to);
+    const at::Tensor own = received(std::move(message));
+    EXPECT_EQ(own.data_ptr() != data, is_copied);
+    EXPECT_TRUE(own.equal(expected));
+    EXPECT_TRUE(own.requires_grad());
+    EXPECT_EQ(from->live(), Bytes{});
+    EXPECT_EQ(to->live(), Bytes{size * 4});
+  }
 }
 
 TEST(DeviceMemory, what_many_read_is_taken_over_by_nobody) {
