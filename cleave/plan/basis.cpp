@@ -261,6 +261,32 @@ StagePlan stage_of(const PlanBasis& basis,
   return result;
 }
 
+Seconds foreign_time(Bytes bytes,
+                     Seconds ForeignCost::*part,
+                     const Profile& profile) {
+  const ForeignCost& foreign = profile.foreign;
+  return foreign.bytes.value > 0
+             ? static_cast<double>(bytes.value) /
+                   static_cast<double>(foreign.bytes.value) * foreign.*part
+             : Seconds{};
+}
+
+void add_foreign(const Profile& profile, std::vector<StagePlan>& stages) {
+  for (std::size_t i = 1; i < stages.size(); ++i) {
+    StagePlan& before = stages[i - 1];
+    StagePlan& stage = stages[i];
+    if (before.device == stage.device) {
+      continue;
+    }
+    const Bytes crossing = stage.returning;  // a gradient for every value
+    stage.forward = whole_picoseconds(
+        stage.forward + foreign_time(crossing, &ForeignCost::forward, profile));
+    before.backward = whole_picoseconds(
+        before.backward +
+        foreign_time(crossing, &ForeignCost::backward, profile));
+  }
+}
+
 void predict(Plan& plan, const Schedule& schedule) {
   const ScheduleCosts costs = costs_of(plan);
   const Timeline timeline = simulate(schedule, costs);

@@ -32,6 +32,15 @@ StagePlan stage_of(const PlanBasis& basis,
                    int first,
                    int end);
 
+// What F and B take longer that compute with so many bytes of another device's.
+Seconds foreign_time(Bytes bytes,
+                     Seconds ForeignCost::*part,
+                     const Profile& profile);
+
+// Adds that to the stages whose neighbours are on other devices. REQUIRES: they
+// come from stage_of().
+void add_foreign(const Profile& profile, std::vector<StagePlan>& stages);
+
 // Fills in the step time, the bubble and the peaks, from the plan's own stages
 // and its schedule.
 void predict(Plan& plan, const Schedule& schedule);

@@ -73,6 +73,15 @@ void check_profile(const Profile& profile) {
     fail("the overhead of the profile is below zero, or no number",
          "Profile the model again.");
   }
+  if (profile.foreign.bytes < Bytes{0} ||
+      !std::ranges::all_of(kForeignTimes, [&](auto time) {
+        return is_time(profile.foreign.*time);
+      })) {
+    fail(
+        "what the profile says of values from other devices is below zero, "
+        "or no number",
+        "Profile the model again.");
+  }
   const auto check_share = [](double share, const std::string& what) {
     if (!(share >= 0 && share <= 1)) {
       fail("the " + what + " of the profile is no share from 0 to 1",

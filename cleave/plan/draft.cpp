@@ -68,8 +68,14 @@ CutProblem Draft::cut_problem() const {
                               layer.backward_need,
                               layer.whole_need,
                               layer.weight_need})});
-    // Both neighbours handle a message forward and one backward.
-    problem.cuts.push_back(2 * message_time(layer, basis_.request));
+    // Both neighbours handle a message forward and one backward; one computes
+    // with what comes from the other in F, the other in B.
+    const auto foreign = [&](Seconds ForeignCost::*part) {
+      return foreign_time(layer.crossing, part, basis_.profile);
+    };
+    problem.cuts.push_back(
+        2 * message_time(layer, basis_.request) +
+        (foreign(&ForeignCost::forward) + foreign(&ForeignCost::backward)) / 2);
   }
   problem.cuts.pop_back();  // nothing is cut behind the last layer
   const int ranks = std::ranges::max(placement_).value + 1;
@@ -98,6 +104,7 @@ Plan Draft::plan_for(const Cut& cut) const {
     plan.stages.push_back(
         stage_of(basis_, devices_[stage], cut[stage], end_of(stage, cut)));
   }
+  add_foreign(basis_.profile, plan.stages);
   plan.step = Seconds{1};  // its times are real: costs_of() shall take them
   predict(plan, schedule_of(plan, basis_.microbatches));
   return plan;

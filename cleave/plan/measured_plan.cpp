@@ -61,10 +61,19 @@ Profile between(const Profile& small, const Profile& large, double samples) {
   const auto mix_time = [&](Seconds one, Seconds other) {
     return std::max(Seconds{}, (1 - share) * one + share * other);
   };
+  const auto mix_bytes = [&](Bytes one, Bytes other) {
+    return Bytes{static_cast<std::int64_t>(
+        std::ceil((1 - share) * static_cast<double>(one.value) +
+                  share * static_cast<double>(other.value)))};
+  };
   for (const auto time : kOverheadTimes) {
     result.overhead.*time =
         mix_time(small.overhead.*time, large.overhead.*time);
   }
+  for (const auto time : kForeignTimes) {
+    result.foreign.*time = mix_time(small.foreign.*time, large.foreign.*time);
+  }
+  result.foreign.bytes = mix_bytes(small.foreign.bytes, large.foreign.bytes);
   for (const auto part : {&Profile::spread, &Profile::uneven}) {
     result.*part = (1 - share) * small.*part + share * large.*part;
   }
@@ -75,10 +84,7 @@ Profile between(const Profile& small, const Profile& large, double samples) {
       cost.*time = mix_time(cost.*time, other.*time);
     }
     const auto mix = [&](Bytes LayerCost::*bytes) {
-      const double value =
-          (1 - share) * static_cast<double>((cost.*bytes).value) +
-          share * static_cast<double>((other.*bytes).value);
-      cost.*bytes = Bytes{static_cast<std::int64_t>(std::ceil(value))};
+      cost.*bytes = mix_bytes(cost.*bytes, other.*bytes);
       if (bytes != &LayerCost::activations) {
         cost.*bytes = std::max(Bytes{}, cost.*bytes);
       }

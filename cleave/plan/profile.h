@@ -48,10 +48,23 @@ struct StageOverhead {
   bool operator==(const StageOverhead&) const = default;
 };
 
+// What F and B take longer where what they compute with comes from another
+// device: it lies in caches that are not theirs, and so does, when it is used
+// again, the memory that went there. More for more bytes.
+struct ForeignCost {
+  Bytes bytes;  // of the values that were measured; zero: none were
+  Seconds forward;
+  Seconds backward;
+
+  bool operator==(const ForeignCost&) const = default;
+};
+
 inline constexpr auto kLayerTimes = {&LayerCost::forward,
                                      &LayerCost::backward,
                                      &LayerCost::weight,
                                      &LayerCost::update};
+inline constexpr auto kForeignTimes = {&ForeignCost::forward,
+                                       &ForeignCost::backward};
 inline constexpr auto kOverheadTimes = {&StageOverhead::forward,
                                         &StageOverhead::backward,
                                         &StageOverhead::weight,
@@ -85,6 +98,7 @@ struct Profile {
   // one before: what it needs is in the caches of another.
   double moving = 0;
   StageOverhead overhead;
+  ForeignCost foreign;
   std::vector<LayerCost> layers;
 
   bool operator==(const Profile&) const = default;

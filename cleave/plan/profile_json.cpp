@@ -82,6 +82,18 @@ StageOverhead read_overhead(const JsonFields& fields) {
           .update = fields.milliseconds("update_ms")};
 }
 
+Json to_json(const ForeignCost& foreign) {
+  return {{"bytes", foreign.bytes.value},
+          {"forward_ms", to_milliseconds(foreign.forward)},
+          {"backward_ms", to_milliseconds(foreign.backward)}};
+}
+
+ForeignCost read_foreign(const JsonFields& fields) {
+  return {.bytes = fields.bytes("bytes"),
+          .forward = fields.milliseconds("forward_ms"),
+          .backward = fields.milliseconds("backward_ms")};
+}
+
 }  // namespace
 
 std::string to_json(const Profile& profile) {
@@ -97,6 +109,7 @@ std::string to_json(const Profile& profile) {
                          {"uneven", profile.uneven},
                          {"moving", profile.moving},
                          {"overhead", to_json(profile.overhead)},
+                         {"foreign", to_json(profile.foreign)},
                          {"layers", layers}});
 }
 
@@ -113,6 +126,7 @@ Profile parse_profile(const std::string& json, const std::string& source) {
                            "uneven",
                            "moving",
                            "overhead",
+                           "foreign",
                            "layers"});
   Profile profile{
       .model = fields.text("model"),
@@ -123,11 +137,16 @@ Profile parse_profile(const std::string& json, const std::string& source) {
       .uneven = fields.share("uneven", 0.0),
       .moving = fields.share("moving", 0.0),
       .overhead = {},
+      .foreign = {},
       .layers = {}};
   if (const auto overhead = fields.object(
           "overhead",
           {"forward_ms", "backward_ms", "weight_ms", "update_ms"})) {
     profile.overhead = read_overhead(*overhead);
+  }
+  if (const auto foreign =
+          fields.object("foreign", {"bytes", "forward_ms", "backward_ms"})) {
+    profile.foreign = read_foreign(*foreign);
   }
   for (const JsonFields& layer : fields.objects("layers", layer_keys())) {
     profile.layers.push_back(read_layer(layer));

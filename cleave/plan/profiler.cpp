@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
-#include <future>
 #include <map>
 #include <numeric>
 #include <set>
 #include <thread>
 
+#include "cleave/comm/in_process.h"
 #include "cleave/comm/memory.h"
 #include "cleave/plan/rehearsal.h"
 #include "cleave/plan/trial.h"
@@ -22,14 +22,6 @@ namespace {
 constexpr Bytes kMostCached{std::int64_t{64} << 20};
 constexpr Bytes kMostAtOnce{2 * kMostCached.value};
 constexpr std::size_t kMostRehearsed = 64;  // more would say nothing new
-
-Bytes bytes_of(const Values& values) {
-  Bytes total;
-  for (const at::Tensor& value : values) {
-    total += Bytes{static_cast<std::int64_t>(value.nbytes())};
-  }
-  return total;
-}
 
 Bytes sum_of(const std::vector<Bytes>& all) {
   return std::accumulate(all.begin(), all.end(), Bytes{});
@@ -206,9 +198,10 @@ void take_off_next(const std::map<std::string, Kind>& kinds, Profile& profile) {
 void measure_layers(const Model& model,
                     const Batch& batch,
                     const ProfileOptions& options,
-                    std::int64_t devices,
                     Seat& seat,
+                    Transport& others,
                     Profile& result) {
+  const std::int64_t devices = others.ranks();
   const auto memory = std::make_shared<DeviceMemory>();
   const MemoryScope scope(memory);
   const std::map<std::string, Kind> kinds =
@@ -230,9 +223,11 @@ void measure_layers(const Model& model,
       const int end = layer + (kind.with_next ? 2 : 1);
       rehearsal.add(layer, end, kind.first, kind.inputs);
     }
-    const Rehearsed found = rehearsal.run(seat);
+    const Rehearsed found = rehearsal.run(seat, others);
     result.spread = std::max(result.spread, found.spread);
     result.moving = std::max(result.moving, found.moving);
+    result.foreign =
+        found.foreign.bytes.value > 0 ? found.foreign : result.foreign;
     const Timing& nothing = found.times.at(Rehearsal::kNothing);
     result.overhead = {nothing.forward + found.beside.forward,
                        nothing.backward + found.beside.backward,
@@ -256,24 +251,14 @@ Profile profile_on(const Model& model,
                    const ProfileOptions& options,
                    const Devices& devices,
                    int own,
-                   Rotation& rotation) {
+                   Rotation& rotation,
+                   InProcessHub& hub) {
   Profile result{.model = model.name(),
                  .microbatch = microbatch.inputs.size(0),
                  .device = devices[own].name};
-  std::exception_ptr problem;
-  // On a thread of its own, so that the caller keeps its cores.
-  std::thread([&] {
-    try {
-      Seat seat(rotation, own);
-      measure_layers(
-          model, microbatch, options, std::ssize(devices), seat, result);
-    } catch (...) {
-      problem = std::current_exception();
-    }
-  }).join();
-  if (problem) {
-    std::rethrow_exception(problem);
-  }
+  Seat seat(rotation, own);
+  const auto others = hub.connect({own});
+  measure_layers(model, microbatch, options, seat, *others, result);
   return result;
 }
 
@@ -308,6 +293,10 @@ Profile mean_of(const std::vector<Profile>& found) {
     set_mean(mean.overhead.*time,
              [&](const Profile& one) { return one.overhead.*time; });
   }
+  for (const auto time : kForeignTimes) {
+    set_mean(mean.foreign.*time,
+             [&](const Profile& one) { return one.foreign.*time; });
+  }
   for (const auto share : {&Profile::spread, &Profile::moving}) {
     mean.*share = 0;
     for (const Profile& one : found) {
@@ -325,17 +314,22 @@ Profile profile(const Model& model,
                 const ProfileOptions& options,
                 const Devices& devices) {
   Rotation rotation(devices);
-  std::vector<std::future<Profile>> running;
-  running.reserve(devices.size());
+  InProcessHub hub(static_cast<int>(devices.size()), Rotation::kPatience);
+  std::vector<Profile> found(devices.size());
+  std::vector<std::jthread> threads;  // so that the caller keeps its cores
   for (int device = 0; device < std::ssize(devices); ++device) {
-    running.push_back(std::async(std::launch::async, [&, device] {
-      return profile_on(model, microbatch, options, devices, device, rotation);
-    }));
+    threads.emplace_back([&, device] {
+      try {
+        found[device] = profile_on(
+            model, microbatch, options, devices, device, rotation, hub);
+      } catch (...) {
+        hub.abort(std::current_exception());
+      }
+    });
   }
-  std::vector<Profile> found;
-  found.reserve(running.size());
-  for (std::future<Profile>& one : running) {
-    found.push_back(one.get());
+  threads.clear();  // waits for them
+  if (const std::exception_ptr failure = hub.failure()) {
+    std::rethrow_exception(failure);
   }
   return mean_of(found);
 }

@@ -15,13 +15,14 @@ using Clock = std::chrono::steady_clock;
 // Steps: so many at least, and more until they have taken long enough. What
 // else happens on the machine for a moment then weighs less.
 constexpr int kLeastSteps = 3;
-constexpr int kMostSteps = 20;
-constexpr std::chrono::milliseconds kLongEnough{300};
+constexpr int kManySteps = 20;
+constexpr std::chrono::seconds kLongEnough{2};
 
 // Rounds that take longer need more than caches hold, and find the same there
 // wherever they are.
 constexpr Seconds kNeverInCaches{0.02};
 constexpr int kMovingSteps = 4;
+constexpr int kForeignSteps = 12;
 
 constexpr int kMicrobatches = 4;  // of a step
 
@@ -90,19 +91,21 @@ Rehearsal::Rehearsal(const Model& model,
 void Rehearsal::add(int first, int end, int kind, const Values& inputs) {
   actors_.push_back(
       {kind,
+       /*follows=*/false,
        inputs,
        {},
        std::make_unique<Trial>(model_, first, end, options_, memory_)});
   actors_.push_back(
       {kNothing,
+       /*follows=*/false,
        {at::zeros({1}).requires_grad_()},
        {},
        std::make_unique<Trial>(nothing_, 0, 1, options_, memory_)});
 }
 
 void Rehearsal::have_turns(std::vector<Seconds> Times::*part, const Act& act) {
-  if (seat_ != nullptr) {
-    seat_->change();
+  if (manner_.changing != nullptr) {
+    manner_.changing->change();
   }
   Seconds all;
   for (Actor& actor : actors_) {
@@ -118,9 +121,12 @@ void Rehearsal::forward(Microbatch microbatch) {
   Values made;  // by the layer before
   have_turns(&Times::forward, [&](Actor& actor) {
     const bool is_layer = actor.kind != kNothing;
-    Values inputs = is_layer && are_alike(made, actor.inputs)
-                        ? std::move(made)
-                        : copies_of(actor.inputs);
+    actor.follows = is_layer && are_alike(made, actor.inputs);
+    Values inputs = actor.follows ? std::move(made) : copies_of(actor.inputs);
+    Seconds receiving;
+    if (&actor == receives_) {
+      receiving = swap(Channel::values, microbatch, inputs);
+    }
     auto [outputs, taken] = actor.trial->forward(
         microbatch, std::move(inputs), batch_, options_.loss);
     if (actor.seeds.empty()) {
@@ -129,7 +135,7 @@ void Rehearsal::forward(Microbatch microbatch) {
     if (is_layer) {
       made = std::move(outputs);
     }
-    return taken;
+    return taken + receiving;
   });
 }
 
@@ -144,10 +150,14 @@ void Rehearsal::backward(Microbatch microbatch) {
                            : copies_of(actor.seeds);
     auto [entered, taken] =
         actor.trial->backward(microbatch, std::move(gradients));
+    Seconds receiving;
+    if (&actor == receives_) {
+      receiving = swap(Channel::gradients, microbatch, entered);
+    }
     if (is_layer) {
       found = std::move(entered);
     }
-    return taken;
+    return taken + receiving;
   });
   actors_.reverse();
 }
@@ -173,16 +183,72 @@ void Rehearsal::take_step(int microbatches) {
              [](Actor& actor) { return actor.trial->update(); });
 }
 
-// Of all the rounds.
-Rehearsal::Times Rehearsal::take_steps(int least, int most) {
+// What this device made goes to a neighbour, and what comes from the other one
+// takes its place; how long that takes once it is there. Values go one way
+// around, gradients the other.
+Seconds Rehearsal::swap(Channel channel,
+                        Microbatch microbatch,
+                        Values& values) {
+  Transport& others = *manner_.others;
+  const int all = others.ranks();
+  const int next = (others.rank().value + 1) % all;
+  const int previous = (others.rank().value + all - 1) % all;
+  const bool onward = channel == Channel::values;
+  const Tag tag{channel, 0, microbatch};
+  others.send({onward ? next : previous}, tag, std::move(values));
+  values = others.receive({onward ? previous : next}, tag);
+  const Clock::time_point start = Clock::now();
+  for (at::Tensor& value : values) {
+    value = received(std::move(value));
+  }
+  const std::chrono::duration<double> spent = Clock::now() - start;
+  return {spent.count()};
+}
+
+void Rehearsal::forget_times() {
   times_.clear();
   rounds_ = {};
-  const Clock::time_point end = Clock::now() + kLongEnough;
-  for (int step = 0; step < least || (step < most && Clock::now() < end);
-       ++step) {
+}
+
+// Of all the rounds.
+Rehearsal::Times Rehearsal::take_steps(int steps, Manner manner) {
+  forget_times();
+  manner_ = manner;
+  receives_ = manner.others != nullptr ? middle() : nullptr;
+  for (int step = 0; step < steps; ++step) {
     take_step(kMicrobatches);
   }
+  manner_ = {};
+  receives_ = nullptr;
   return rounds_;
+}
+
+// As many as this device needs, and further ones while others need theirs: they
+// shall not find more room in caches, memory and power than in training.
+void Rehearsal::take_steps_with_all(Seat& seat) {
+  seat.all(true);
+  forget_times();
+  const Clock::time_point end = Clock::now() + kLongEnough;
+  const auto has_enough = [&](int steps) {
+    return steps >= kLeastSteps &&
+           (steps >= kManySteps || Clock::now() >= end) &&
+           seat.have_all_enough();
+  };
+  for (int steps = 0; !has_enough(steps); ++steps) {
+    take_step(kMicrobatches);
+  }
+}
+
+// The layer in the middle of those that take what the one before makes; null
+// where none does.
+Rehearsal::Actor* Rehearsal::middle() {
+  std::vector<Actor*> following;
+  for (Actor& actor : actors_) {
+    if (actor.follows) {
+      following.push_back(&actor);
+    }
+  }
+  return following.empty() ? nullptr : following[following.size() / 2];
 }
 
 // What a round takes beside the medians of those who had their turns.
@@ -194,22 +260,38 @@ Seconds Rehearsal::beside_turns(std::vector<Seconds> Times::*part) const {
   return std::max(Seconds{}, median_of(rounds_.*part) - turns);
 }
 
-// By what share these rounds take longer where the seat always changes. All
-// devices take the same steps, or none.
-double Rehearsal::cost_of_moving(const Times& staying, Seat& seat) {
-  const Seconds turn = time_of_turn(staying);
-  if (!seat.all(turn > Seconds{} && turn < kNeverInCaches)) {
-    return 0;
-  }
-  seat_ = &seat;
-  const Times moving = take_steps(kMovingSteps, kMovingSteps);
-  seat_ = nullptr;
+// By what share a round takes longer than this where the seat always changes.
+double Rehearsal::cost_of_moving(Seconds turn, Seat& seat) {
+  const Times moving = take_steps(kMovingSteps, {.changing = &seat});
   return std::clamp(time_of_turn(moving) / turn - 1, 0.0, 1.0);
 }
 
-Rehearsed Rehearsal::run(Seat& seat) {
+// Steps that send and steps that do not take turns: the machine may change.
+ForeignCost Rehearsal::cost_of_foreign(Transport& others) {
+  Times own;
+  Times foreign;
+  const auto add = [](const Times& some, Times& all) {
+    for (const auto part : {&Times::forward, &Times::backward}) {
+      (all.*part).insert(
+          (all.*part).end(), (some.*part).begin(), (some.*part).end());
+    }
+  };
+  for (int step = 0; step < kForeignSteps; ++step) {
+    add(take_steps(1, {}), own);
+    add(take_steps(1, {.others = &others}), foreign);
+  }
+  const auto longer = [&](std::vector<Seconds> Times::*part) {
+    return std::max(Seconds{}, median_of(foreign.*part) - median_of(own.*part));
+  };
+  return {middle() != nullptr ? bytes_of(middle()->inputs) : Bytes{},
+          longer(&Times::forward),
+          longer(&Times::backward)};
+}
+
+Rehearsed Rehearsal::run(Seat& seat, Transport& others) {
   take_step(in_flight_);  // the first turns also allocate and compile
-  const Times staying = take_steps(kLeastSteps, kMostSteps);
+  take_steps_with_all(seat);
+  const Times staying = rounds_;
   std::vector<double> shares;
   for (const auto& part : {staying.forward, staying.backward, staying.weight}) {
     add_shares_of_median(part, shares);
@@ -225,7 +307,13 @@ Rehearsed Rehearsal::run(Seat& seat) {
                   beside_turns(&Times::backward),
                   beside_turns(&Times::weight),
                   beside_turns(&Times::update)};
-  found.moving = cost_of_moving(staying, seat);
+  // All devices take the same steps, or none.
+  const Seconds turn = time_of_turn(staying);
+  if (seat.all(others.ranks() > 1 && turn > Seconds{} &&
+               turn < kNeverInCaches)) {
+    found.moving = cost_of_moving(turn, seat);
+    found.foreign = cost_of_foreign(others);
+  }
   return found;
 }
 

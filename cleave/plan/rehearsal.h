@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "cleave/comm/transport.h"
 #include "cleave/plan/rotation.h"
 #include "cleave/plan/trial.h"
 
@@ -19,6 +20,7 @@ struct Rehearsed {
                       // find other code and data in the caches
   double spread = 0;  // of whole rounds, and
   double moving = 0;  // on changing cores, as in a Profile
+  ForeignCost foreign;
 };
 
 // Layers that have their turns one after the other, as in a stage, in steps of
@@ -39,17 +41,20 @@ class Rehearsal {
   // must cost the same.
   void add(int first, int end, int kind, const Values& inputs);
 
-  // Takes several steps, and some more in which `seat` changes before every
-  // round of turns, if that can matter. Under kNothing is what a stage costs
-  // that has nothing to do.
-  Rehearsed run(Seat& seat);
+  // Takes several steps while all devices do. Then some more, if that can
+  // matter, in which `seat` changes before every round of turns, and some in
+  // which devices hand on to `others` what they make in the middle of a round.
+  // Under kNothing is what a stage costs that has nothing to do. `others`: as
+  // many as there are seats.
+  Rehearsed run(Seat& seat, Transport& others);
   static constexpr int kNothing = -1;
 
  private:
   struct Actor {
     int kind;
-    Values inputs;  // where those of the layer before do not fit
-    Values seeds;   // the same of gradients
+    bool follows = false;  // takes what the layer before makes
+    Values inputs;         // where those of the layer before do not fit
+    Values seeds;          // the same of gradients
     std::unique_ptr<Trial> trial;
   };
 
@@ -64,11 +69,22 @@ class Rehearsal {
   // What a trial does in its turn, and how long that takes it.
   using Act = std::function<Seconds(Actor&)>;
 
+  // Steps in one of these ways.
+  struct Manner {
+    Seat* changing = nullptr;     // changes before every round
+    Transport* others = nullptr;  // are sent what is made in its middle
+  };
+
   static Seconds time_of_turn(const Times& rounds);
   Seconds beside_turns(std::vector<Seconds> Times::*part) const;
-  double cost_of_moving(const Times& staying, Seat& seat);
-  Times take_steps(int least, int most);
+  double cost_of_moving(Seconds turn, Seat& seat);
+  ForeignCost cost_of_foreign(Transport& others);
+  Times take_steps(int steps, Manner manner);
+  void take_steps_with_all(Seat& seat);
+  void forget_times();
   void take_step(int microbatches);
+  Actor* middle();
+  Seconds swap(Channel channel, Microbatch microbatch, Values& values);
   void have_turns(std::vector<Seconds> Times::*part, const Act& act);
   void forward(Microbatch microbatch);
   void backward(Microbatch microbatch);
@@ -81,7 +97,8 @@ class Rehearsal {
   int in_flight_;
   std::shared_ptr<DeviceMemory> memory_;
   std::list<Actor> actors_;
-  Seat* seat_ = nullptr;        // changes; null: stays
+  Manner manner_;
+  Actor* receives_ = nullptr;   // from others, if they are sent anything
   std::map<int, Times> times_;  // by kind
   Times rounds_;                // of all that had their turns
 };

@@ -6,15 +6,11 @@
 #include "cleave/error.h"
 
 namespace cleave {
-namespace {
-
-// Layers of one round may take long where devices share cores.
-constexpr std::chrono::minutes kPatience{10};
-
-}  // namespace
 
 Rotation::Rotation(const Devices& devices)
-    : devices_(devices), taking_part_(std::ssize(devices)) {}
+    : devices_(devices),
+      lookout_(static_cast<int>(devices.size())),
+      taking_part_(std::ssize(devices)) {}
 
 // Waits for all that take part.
 bool Rotation::meet(bool agrees) {
@@ -26,16 +22,29 @@ bool Rotation::meet(bool agrees) {
     if (meetings_ == number && here_ >= taking_part_) {
       ++meetings_;
       here_ = 0;
+      enough_ = 0;
       agreed_ = std::exchange(agree_, true);
       changed_.notify_all();
     }
     return meetings_ > number;
   };
-  if (!changed_.wait_for(lock, kPatience, all_are_here)) {
+  if (!all_are_here()) {
+    lock.unlock();
+    lookout_.until([&] { return meetings_ > number; });
+    lock.lock();
+  }
+  if (!changed_.wait_for(
+          lock, std::chrono::duration<double>(kPatience.value), all_are_here)) {
     fail("a device has not measured its layers for ten minutes",
          "See what else this machine is doing.");
   }
   return agreed_;
+}
+
+bool Rotation::note_enough(bool is_new) {
+  const std::lock_guard lock(mutex_);
+  enough_ += is_new ? 1 : 0;
+  return enough_ >= taking_part_;
 }
 
 void Rotation::leave() {
@@ -54,13 +63,18 @@ Seat::~Seat() {
 }
 
 bool Seat::all(bool agrees) {
+  has_enough_ = false;
   return rotation_.meet(agrees);
 }
 
 void Seat::change() {
-  rotation_.meet(true);
+  all(true);
   device_ = (device_ + 1) % rotation_.devices_.size();
   settle_on(rotation_.devices_[device_]);
+}
+
+bool Seat::have_all_enough() {
+  return rotation_.note_enough(!std::exchange(has_enough_, true));
 }
 
 }  // namespace cleave

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
 
 #include "cleave/comm/devices.h"
+#include "cleave/comm/lookout.h"
+#include "cleave/units.h"
 
 // For the profiler only.
 namespace cleave {
@@ -14,6 +17,10 @@ namespace cleave {
 // Thread-safe.
 class Rotation {
  public:
+  // How long all wait for one: layers of one round may take long where devices
+  // share cores.
+  static constexpr Seconds kPatience{600};
+
   // The devices must outlive it.
   explicit Rotation(const Devices& devices);
 
@@ -21,16 +28,19 @@ class Rotation {
   friend class Seat;
 
   bool meet(bool agrees);
+  bool note_enough(bool is_new);
   void leave();
 
   const Devices& devices_;
+  Lookout lookout_;
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   std::int64_t taking_part_;
-  std::int64_t here_ = 0;  // of those, wait for the others
-  std::int64_t meetings_ = 0;
-  bool agree_ = true;   // those who are here
-  bool agreed_ = true;  // all, at the last meeting
+  std::int64_t here_ = 0;                   // of those, wait for the others
+  std::atomic<std::int64_t> meetings_ = 0;  // also looked at without the lock
+  std::int64_t enough_ = 0;  // of those who take part, since the last meeting
+  bool agree_ = true;        // those who are here
+  bool agreed_ = true;       // all, at the last meeting
 };
 
 // The seat of one of those threads. Whoever gives it up no longer takes part,
@@ -49,9 +59,15 @@ class Seat {
   // Goes to the next device when all do.
   void change();
 
+  // Says that this thread has measured enough since all were asked last, and
+  // whether all have. Waits for nobody: who goes on until then keeps the others
+  // as busy as they will be in training.
+  bool have_all_enough();
+
  private:
   Rotation& rotation_;
   std::size_t device_;
+  bool has_enough_ = false;
 };
 
 }  // namespace cleave

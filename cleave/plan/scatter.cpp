@@ -132,6 +132,7 @@ class Scatter {
                                      pieces_[end - 1].end));
       i = end;
     }
+    add_foreign(basis_.profile, plan.stages);
     return plan;
   }
 

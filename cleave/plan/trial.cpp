@@ -60,6 +60,14 @@ Values copies_of(const Values& values) {
   return copies;
 }
 
+Bytes bytes_of(const Values& values) {
+  Bytes total;
+  for (const at::Tensor& value : values) {
+    total += Bytes{static_cast<std::int64_t>(value.nbytes())};
+  }
+  return total;
+}
+
 Trial::Trial(const Model& model,
              int first,
              int end,

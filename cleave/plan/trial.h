@@ -60,6 +60,8 @@ Values ones_for(const Values& values);
 // In the memory of the thread's device, if it has one.
 Values copies_of(const Values& values);
 
+Bytes bytes_of(const Values& values);
+
 // Runs a layer, or some that follow each other, as a stage of its own, in the
 // memory given.
 class Trial {

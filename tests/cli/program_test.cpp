@@ -56,8 +56,13 @@ TEST_F(Program, a_plan_can_be_saved_edited_and_used) {
   nlohmann::json plan = nlohmann::json::parse(in);
   auto& first = plan["stages"][0]["layers"];
   auto& second = plan["stages"][1]["layers"];
-  second.insert(second.begin(), first.back());  // one layer moves on
-  first.erase(first.size() - 1);
+  if (first.size() > 1) {  // one layer moves on
+    second.insert(second.begin(), first.back());
+    first.erase(first.size() - 1);
+  } else {  // or back
+    first.push_back(second.front());
+    second.erase(0);
+  }
   std::ofstream(file) << plan;
   const Outcome trained =
       cleave("train " + config + " --parallel.plan " + file);

@@ -418,6 +418,7 @@ TEST(ProfileJson, reading_gives_back_exactly_what_was_written) {
                                  random.time(),
                                  random.time(),
                                  random.time()},
+                    .foreign = {random.bytes(), random.time(), random.time()},
                     .layers = {}};
     for (std::int64_t s = random.whole(0, 4); s > 0; --s) {
       profile.layers.push_back({.name = random.name(),

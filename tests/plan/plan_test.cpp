@@ -72,6 +72,53 @@ TEST(MakePlan, what_a_stage_takes_for_itself_counts_once_per_stage) {
             "the model again.");
 }
 
+TEST(MakePlan, values_from_another_device_take_longer_the_more_they_are) {
+  Profile profile = profile_of(std::vector<double>(8, 0.001));
+  for (LayerCost& layer : profile.layers) {
+    layer.crossing = {3000};
+  }
+  profile.foreign = {.bytes = {1000}, .forward = {1e-5}, .backward = {2e-5}};
+  // Both stages of the second device follow each other.
+  const Plan plan = make_plan(
+      profile, devices(2), {.batch = 8, .stages = 4, .schedule = "zb-v"});
+  ASSERT_EQ(plan.stages.size(), 4U);
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    const StagePlan& stage = plan.stages[i];
+    const auto layers = static_cast<double>(stage.layers.size());
+    const bool takes_values = i == 1 || i == 3;
+    EXPECT_DOUBLE_EQ(stage.forward.value,
+                     0.001 * layers + (takes_values ? 3e-5 : 0));
+    const bool takes_gradients = i == 0 || i == 2;
+    EXPECT_DOUBLE_EQ(stage.backward.value,
+                     0.002 * layers + (takes_gradients ? 6e-5 : 0));
+  }
+}
+
+TEST(MakePlan, values_from_another_device_take_no_time_below_zero) {
+  Profile profile = profile_of({0.001, 0.001});
+  const std::string error =
+      "what the profile says of values from other devices is below zero, or "
+      "no number. Profile the model again.";
+  profile.foreign = {.bytes = {-1}};
+  EXPECT_EQ(error_of(profile, devices(2), {.batch = 4}), error);
+  profile.foreign = {.bytes = {1}, .backward = {-1}};
+  EXPECT_EQ(error_of(profile, devices(2), {.batch = 4}), error);
+}
+
+TEST(MakePlan, cuts_where_little_comes_from_another_device) {
+  Profile profile = profile_of(std::vector<double>(8, 0.001));
+  for (LayerCost& layer : profile.layers) {
+    layer.crossing = {1000};
+  }
+  profile.layers[2].crossing = {1};
+  const PlanRequest request{.batch = 4, .stages = 2, .schedule = "1f1b"};
+  EXPECT_EQ(layer_counts(make_plan(profile, devices(2), request)),
+            (std::vector{4, 4}));
+  profile.foreign = {.bytes = {1000}, .forward = {0.004}, .backward = {0.004}};
+  EXPECT_EQ(layer_counts(make_plan(profile, devices(2), request)),
+            (std::vector{3, 5}));
+}
+
 TEST(MakePlan, steps_take_longer_where_devices_are_unsteady) {
   Profile profile = profile_of(std::vector<double>(8, 0.001));
   const PlanRequest request{

@@ -2,7 +2,9 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <atomic>
 #include <set>
+#include <string>
 
 #include "cleave/comm/memory.h"
 #include "cleave/error.h"
@@ -328,6 +330,61 @@ TEST(Between, what_moving_takes_lies_on_that_line_too) {
   Profile nothing = small;
   nothing.microbatch = 8;
   EXPECT_EQ(between(small, nothing, 4).moving, 0);
+}
+
+TEST(Between, what_comes_from_others_lies_on_that_line_too) {
+  const Profile small{.microbatch = 2,
+                      .foreign = {{100}, {0.1}, {0.2}},
+                      .layers = {{.forward = {1}}}};
+  const Profile large{.microbatch = 8,
+                      .foreign = {{400}, {0.4}, {0.5}},
+                      .layers = {{.forward = {4}}}};
+  const ForeignCost middle = between(small, large, 4).foreign;
+  EXPECT_EQ(middle.bytes.value, 200);
+  EXPECT_DOUBLE_EQ(middle.forward.value, 0.2);
+  EXPECT_DOUBLE_EQ(middle.backward.value, 0.3);
+}
+
+TEST(Profiler, values_from_others_are_measured_where_there_are_others) {
+  const Model model = wide_mlp();
+  const Devices both = two_devices();
+  EXPECT_EQ(profile(model, samples(), {cross_entropy}, both).foreign.bytes,
+            Bytes{4 * kSamples * kWidth});
+  EXPECT_EQ(profile(model, samples(), {cross_entropy}, {both[0]}).foreign,
+            ForeignCost{});
+}
+
+// Layers that fit nothing the one before makes are never handed anything.
+TEST(Profiler, values_from_others_need_a_layer_that_follows_another) {
+  Model model("alone");
+  model.add<torch::nn::Linear>("only", kWidth, 4);
+  const Profile found =
+      profile(model, samples(), {cross_entropy}, two_devices());
+  EXPECT_EQ(found.foreign.bytes, Bytes{});
+}
+
+// Fails once, when devices hand each other what they make.
+struct FailsLate : torch::nn::Module {
+  static at::Tensor forward(const at::Tensor& value) {
+    TORCH_CHECK(++calls != 240, "call 240 fails");
+    return value.relu();
+  }
+  static inline std::atomic<int> calls = 0;
+};
+
+TEST(Profiler, nobody_waits_for_a_device_that_has_failed) {
+  Model model("late");
+  model.add<torch::nn::Linear>("first", kWidth, kWidth);
+  model.add<FailsLate>("fails");
+  model.add<torch::nn::Linear>("last", kWidth, 4);
+  try {
+    profile(model, samples(), {cross_entropy}, two_devices());
+    ADD_FAILURE() << "no error";
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find("call 240 fails"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(Profiler, a_layer_that_fails_is_named) {

@@ -47,6 +47,41 @@ TEST(Rotation, all_agree_or_none) {
   });
 }
 
+TEST(Rotation, nobody_has_enough_before_all_have) {
+  std::atomic<int> with_enough = 0;
+  on_all(three_devices(), [&](Seat& seat, int /*device*/) {
+    for (int round = 1; round <= 20; ++round) {
+      seat.all(true);
+      ++with_enough;
+      while (!seat.have_all_enough()) {
+        std::this_thread::yield();
+      }
+      EXPECT_GE(with_enough, 3 * round);
+    }
+  });
+}
+
+TEST(Rotation, who_says_enough_twice_counts_once) {
+  on_all(three_devices(), [](Seat& seat, int device) {
+    seat.all(true);
+    if (device == 0) {
+      EXPECT_FALSE(seat.have_all_enough());
+      EXPECT_FALSE(seat.have_all_enough());
+      EXPECT_FALSE(seat.have_all_enough());
+    }
+    seat.all(true);
+  });
+}
+
+TEST(Rotation, who_leaves_need_not_have_enough) {
+  on_all(three_devices(), [](Seat& seat, int device) {
+    seat.all(true);
+    while (device != 1 && !seat.have_all_enough()) {
+      std::this_thread::yield();
+    }
+  });
+}
+
 TEST(Rotation, who_leaves_holds_up_nobody) {
   on_all(three_devices(), [](Seat& seat, int device) {
     for (int round = 0; round < 10 * (device + 1); ++round) {
