@@ -148,7 +148,16 @@ class LendingRun {
   }
 
  private:
+  // Until nobody can begin anything: what one begins may be the first that
+  // leaves something to another, who was asked before.
   void begin_all() {
+    while (begin_some()) {
+    }
+  }
+
+  // Asks every rank that is idle; whether any began something.
+  bool begin_some() {
+    bool began = false;
     bool helps = lends_;  // none so far found that there is nothing to do
     for (Rank who; who.value < std::ssize(rows_); ++who.value) {
       if (!idle_[who.value]) {
@@ -160,9 +169,11 @@ class LendingRun {
       const std::optional<Turn> turn = turns_.begin(who, arrived, helps);
       helps = lends_ && turn.has_value();
       if (turn) {
+        began = true;
         begin(*turn);
       }
     }
+    return began;
   }
 
   void begin(const Turn& turn) {

@@ -334,6 +334,19 @@ TEST(SimulateLending, closes_gaps_of_gpipe) {
   EXPECT_LT(lent.bubble(), alone.bubble());
 }
 
+// The first rank has nothing to do until the second begins 1F1.
+TEST(SimulateLending, who_waits_helps_with_what_another_makes_possible) {
+  ScheduleCosts costs = costs_of(2);
+  costs.forward_message = {Seconds{0.25}};
+  const Timeline timeline =
+      simulate_lending(rows_of("rank 0: 0F0 0F1 0B0 0B1\n"
+                               "rank 1: 1F0 1F1 1B0 1B1\n"),
+                       costs);
+  const Span& helped = timeline.rows[0].at(2);
+  EXPECT_EQ(to_text(helped.action, true), "1B0");
+  EXPECT_EQ(helped.start, timeline.rows[1].at(1).start);
+}
+
 // F1 of the first stage is done by the second rank, and what follows by the
 // first: both find what they need elsewhere.
 TEST(SimulateLending, what_moves_takes_longer) {
