@@ -24,9 +24,13 @@ constexpr int kLaterDisturbances = 48;
 // stuck; otherwise one further up.
 constexpr double kSharesToTry[] = {0.0, 0.25, 0.5, 0.75, 1.0};
 
-// As fast: all together, and each disturbance for itself.
+// As fast: all together, and each disturbance for itself. All may be somewhat
+// slower where that saves a rank this share of its memory, and the undisturbed
+// one is not.
 constexpr double kAllAsFast = 1.01;
 constexpr double kEachAsFast = 1.05;
+constexpr double kNearlyAsFast = 1.03;
+constexpr int kMuchShare = 20;
 
 // A rank that needs much less than its limit at other times is then allowed so
 // many hundredths more than that, on the same conditions.
@@ -130,7 +134,9 @@ class LimitSearch {
     }
   }
 
-  bool is_good(const ManySteps& steps) const {
+  // `all_as_fast`: by so much all together may be slower; if that is more than
+  // usual, not by the undisturbed one.
+  bool is_good(const ManySteps& steps, double all_as_fast = kAllAsFast) const {
     for (std::size_t rank = 0; rank < rows_.size(); ++rank) {
       if (steps.needs[rank].back() > rows_[rank].limit) {
         return false;
@@ -141,14 +147,17 @@ class LimitSearch {
         return false;
       }
     }
-    return sum_of(steps.periods) <= kAllAsFast * sum_of(fastest_.periods);
+    return (all_as_fast <= kAllAsFast ||
+            steps.periods[0] <= fastest_.periods[0]) &&
+           sum_of(steps.periods) <= all_as_fast * sum_of(fastest_.periods);
   }
 
   // Lowers the limits of the ranks from `first` to before `end` to these: all
   // of them, or each half that can. Returns whether any is lower now.
   bool lower_to(const std::vector<Bytes>& wanted,
                 std::size_t first,
-                std::size_t end) {
+                std::size_t end,
+                double all_as_fast = kAllAsFast) {
     const std::vector<Bytes> before = limits();
     for (std::size_t rank = first; rank < end; ++rank) {
       rows_[rank].limit = std::min(before[rank], wanted[rank]);
@@ -156,7 +165,7 @@ class LimitSearch {
     if (limits() == before) {
       return false;
     }
-    if (may_go_on() && is_good(run_all())) {
+    if (may_go_on() && is_good(run_all(), all_as_fast)) {
       return true;
     }
     for (std::size_t rank = first; rank < end; ++rank) {
@@ -166,8 +175,8 @@ class LimitSearch {
       return false;
     }
     const std::size_t middle = first + (end - first) / 2;
-    const bool later = lower_to(wanted, middle, end);
-    return lower_to(wanted, first, middle) || later;
+    const bool later = lower_to(wanted, middle, end, all_as_fast);
+    return lower_to(wanted, first, middle, all_as_fast) || later;
   }
 
   // Little more than the least that ranks needed in these steps.
@@ -179,6 +188,13 @@ class LimitSearch {
       wanted.push_back(least + Bytes{all.value * kMoreThanLeast / 100});
     }
     lower_to(wanted, 0, rows_.size());
+    for (std::size_t rank = 0; rank < rows_.size(); ++rank) {
+      const Bytes limit = rows_[rank].limit;
+      const Bytes all = limit + beside_[rank];
+      const bool is_much = limit - wanted[rank] > Bytes{all.value / kMuchShare};
+      wanted[rank] = is_much ? wanted[rank] : limit;
+    }
+    lower_to(wanted, 0, rows_.size(), kNearlyAsFast);
   }
 
   // Somewhat less than now, as long as that costs nothing, and not less than in
