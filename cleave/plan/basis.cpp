@@ -299,10 +299,12 @@ void predict(Plan& plan, const Schedule& schedule) {
   predict_peaks(plan, std::move(peaks));
 }
 
-void predict_unsteady(Plan& plan, const Profile& profile, Seconds caller) {
+void predict_unsteady(Plan& plan,
+                      const Schedule& schedule,
+                      const Profile& profile,
+                      Seconds caller) {
   ScheduleCosts costs = costs_of(plan);
   costs.between_steps = caller;
-  const Schedule schedule = schedule_of(plan, plan.microbatches);
   const std::vector<SharedRow> rows = training_rows(plan, schedule);
   predict_step(
       plan,

@@ -48,7 +48,10 @@ void predict(Plan& plan, const Schedule& schedule);
 // The same of devices that are as unsteady and as unequal as the profile found
 // them, that also do what the caller does between steps, and that lend if the
 // plan says so. REQUIRES: predict() was called.
-void predict_unsteady(Plan& plan, const Profile& profile, Seconds caller);
+void predict_unsteady(Plan& plan,
+                      const Schedule& schedule,
+                      const Profile& profile,
+                      Seconds caller);
 
 // Whether every device's predicted peak is within its budget.
 bool fits(const Plan& plan);

@@ -22,6 +22,14 @@ namespace {
 // out slower than measured.
 constexpr double kAsFast = 1.005;
 
+// Plans whose steps differ by less may be the other way round where times vary
+// and devices lend.
+constexpr double kRivals = 1.05;
+
+// Scattered layers find less of what they need in caches than is predicted:
+// they must gain more than that.
+constexpr double kWorthScattering = 1.02;
+
 // How a schedule can be drafted.
 struct DraftKind {
   std::string schedule;
@@ -133,8 +141,8 @@ std::vector<Plan> most_promising(const std::vector<Plan>& plans) {
 }
 
 // The most promising plans, with schedules searched for them. Where nobody
-// asked for a number of stages, the layers of the one with most devices may
-// also be scattered.
+// asked for a number of stages, the last is that with most devices and scattered
+// layers.
 std::vector<Plan> searched(const std::vector<Plan>& plans,
                            const Profile& profile,
                            const std::vector<DeviceSpec>& devices,
@@ -145,16 +153,59 @@ std::vector<Plan> searched(const std::vector<Plan>& plans,
     predict(plan, schedule_of(plan, plan.microbatches));
   }
   if (request.stages == 0 && request.stages_per_device == 0) {
-    Plan& largest = found.back();
+    const Plan& largest = found.back();
     const int ranks = rank_count(largest);
     const std::vector<DeviceSpec> used(devices.begin(),
                                        devices.begin() + ranks);
     const PlanBasis basis(profile, request, ranks);
     if (auto other = scattered(basis, used, largest)) {
-      largest = *std::move(other);
+      found.push_back(*std::move(other));
     }
   }
   return found;
+}
+
+// With times that vary, and with devices that lend where that pays.
+Plan as_it_will_run(Plan plan,
+                    const Profile& profile,
+                    const PlanRequest& request) {
+  if (rank_count(plan) == 1) {
+    return plan;
+  }
+  const Schedule schedule = schedule_of(plan, plan.microbatches);
+  predict_unsteady(plan, schedule, profile, request.caller);
+  if (request.lend && request.replicas == 1) {
+    Plan lent = plan;
+    lent.lend = true;
+    lent.moving = profile.moving;
+    predict_unsteady(lent, schedule, profile, request.caller);
+    plan = lent.step <= kAsFast * plan.step ? lent : plan;
+  }
+  return plan;
+}
+
+// The fastest as it will run, on as few devices as are worth it. REQUIRES: there
+// are some, by rising number of devices; of two with the same number the later
+// one's layers are scattered.
+Plan fastest_of(const std::vector<Plan>& plans,
+                const Profile& profile,
+                const PlanRequest& request) {
+  const Seconds least = std::ranges::min(plans, {}, &Plan::step).step;
+  const auto first = std::ranges::find_if(plans, [&](const Plan& plan) {
+    return plan.step <= kWorthADevice * least;
+  });
+  std::optional<Plan> best;
+  for (const Plan& plan : plans) {
+    if (rank_count(plan) != rank_count(*first) ||
+        plan.step > kRivals * least) {
+      continue;
+    }
+    Plan other = as_it_will_run(plan, profile, request);
+    if (!best || kWorthScattering * other.step < best->step) {
+      best = std::move(other);
+    }
+  }
+  return *std::move(best);
 }
 
 }  // namespace
@@ -176,22 +227,7 @@ Plan pipeline_plan(const Profile& profile,
   if (request.schedule == kAutoSchedule) {
     plans = searched(plans, profile, devices, request);
   }
-  const Seconds least = std::ranges::min(plans, {}, &Plan::step).step;
-  Plan best = *std::ranges::find_if(plans, [&](const Plan& plan) {
-    return plan.step <= kWorthADevice * least;
-  });
-  if (rank_count(best) == 1) {
-    return best;
-  }
-  predict_unsteady(best, profile, request.caller);
-  if (request.lend && request.replicas == 1) {
-    Plan lent = best;
-    lent.lend = true;
-    lent.moving = profile.moving;
-    predict_unsteady(lent, profile, request.caller);
-    best = lent.step <= kAsFast * best.step ? lent : best;
-  }
-  return best;
+  return fastest_of(plans, profile, request);
 }
 
 }  // namespace cleave

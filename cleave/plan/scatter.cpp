@@ -24,9 +24,6 @@ constexpr std::int64_t kScatterEffort =
     400'000;  // actions scheduled roughly, in all
 constexpr int kMostMoves = 3000;
 constexpr double kStartHeat = 0.02;  // a worse period by this share may pass
-// Scattered layers find less of what they need in caches, which is not
-// predicted: they must gain more than that.
-constexpr double kWorthScattering = 1.02;
 
 std::vector<Piece> pieces_of(const PlanBasis& basis, int devices) {
   std::vector<Piece> pieces;
@@ -197,10 +194,7 @@ std::optional<Plan> scattered(const PlanBasis& basis,
   }
   Plan plan = scatter.plan_for(scatter.improve(scatter.assignment_of(start)));
   predict(plan, schedule_of(plan, plan.microbatches));
-  if (!fits(plan) || !(kWorthScattering * plan.step < start.step)) {
-    return std::nullopt;
-  }
-  return plan;
+  return fits(plan) ? std::optional(std::move(plan)) : std::nullopt;
 }
 
 }  // namespace cleave
