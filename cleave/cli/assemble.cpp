@@ -13,14 +13,13 @@ namespace {
 
 constexpr int kDefaultClasses = 10;
 
-// The first samples of the data.
+}  // namespace
+
 Batch first_samples(const Dataset& data, std::int64_t count) {
   std::vector<std::int64_t> indices(std::min(count, data.size()));
   std::iota(indices.begin(), indices.end(), 0);
   return data.get(indices);
 }
-
-}  // namespace
 
 TrainAndTest data_of(const Config& config) {
   DataOptions options;
@@ -153,6 +152,12 @@ FitOptions fit_options_of(const Config& config, const Dataset* test) {
           .traced = config.output.trace};
 }
 
+ProfileOptions profile_options_of(const Config& config, const Dataset& data) {
+  return {.loss = loss_of(config, data),
+          .make_update = updates_by(optimizer_of(config)),
+          .precision = precision_named(config.train.precision)};
+}
+
 Plan plan_of(const Config& config,
              const Model& model,
              const Dataset& data,
@@ -168,9 +173,7 @@ Plan plan_of(const Config& config,
       model,
       devices,
       first_samples(data, batch),
-      {.loss = loss_of(config, data),
-       .make_update = updates_by(optimizer_of(config)),
-       .precision = precision_named(config.train.precision)},
+      profile_options_of(config, data),
       {.batch = batch,
        .stages = config.parallel.stages.value_or(0),
        .stages_per_device = config.parallel.stages_per_device.value_or(0),

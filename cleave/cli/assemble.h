@@ -7,12 +7,15 @@
 #include "cleave/model/loss.h"
 #include "cleave/model/model.h"
 #include "cleave/plan/plan.h"
+#include "cleave/plan/profiler.h"
 #include "cleave/train/trainer.h"
 
 // From what the user wrote to what the library takes.
 namespace cleave {
 
 TrainAndTest data_of(const Config& config);
+
+Batch first_samples(const Dataset& data, std::int64_t count);
 
 // A model that fits the data. Throws Error where the family cannot.
 Model model_of(const Config& config, const Dataset& data);
@@ -29,6 +32,8 @@ OptimizerKind optimizer_of(const Config& config);
 TrainerOptions trainer_options_of(const Config& config, const Dataset& data);
 
 FitOptions fit_options_of(const Config& config, const Dataset* test);
+
+ProfileOptions profile_options_of(const Config& config, const Dataset& data);
 
 // The plan the configuration names, or a new one after measuring the model.
 Plan plan_of(const Config& config,

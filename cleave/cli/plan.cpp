@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "cleave/atomic_file.h"
+#include "cleave/cli/advice.h"
 #include "cleave/cli/assemble.h"
 #include "cleave/cli/show_plan.h"
 #include "cleave/cli/verbs.h"
@@ -28,8 +29,7 @@ void make(const PlanArguments& arguments, const Overrides& overrides) {
     std::cout << to_json(found) << '\n';
   } else {
     std::cout << plan_text(found)
-              << precision_advice(precision_named(config.train.precision),
-                                  devices);
+              << advice(config, model, *data.train, devices, found);
   }
   if (!arguments.save.empty()) {
     save_plan(found, arguments.save);

@@ -1,7 +1,6 @@
 #include "cleave/cli/show_plan.h"
 
 #include "cleave/cli/terminal.h"
-#include "cleave/comm/product_speed.h"
 #include "cleave/plan/plan_schedule.h"
 #include "cleave/report/draw_schedule.h"
 #include "cleave/report/plan_table.h"
@@ -22,18 +21,6 @@ Timeline plan_timeline(const Plan& plan) {
 std::string plan_text(const Plan& plan) {
   return plan_table(plan, console_options().ascii) + "\n" +
          draw_text(plan_timeline(plan), console_width());
-}
-
-std::string precision_advice(Precision precision, const Devices& devices) {
-  if (precision == Precision::fp32) {
-    return "";
-  }
-  const ProductSpeed speed = measure_products(devices.front());
-  return speed.bf16 < speed.fp32
-             ? "bf16 is slower than fp32 on this processor (" +
-                   gigaflops(speed.bf16) + " against " + gigaflops(speed.fp32) +
-                   " GFLOP/s): train.precision = \"fp32\" would be faster.\n"
-             : "";
 }
 
 std::string plan_svg(const Plan& plan) {

@@ -2,6 +2,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cleave/cli/advice.h"
 #include "cleave/cli/exit.h"
 #include "cleave/cli/interrupt.h"
 #include "cleave/cli/launch.h"
@@ -61,10 +62,9 @@ void show_portions(const Run& run) {
 }
 
 void show_start(const Run& run, const Job& job) {
-  std::cout << job.table() << (job.table().empty() ? "" : "\n")
-            << plan_text(run.plan)
-            << precision_advice(precision_named(run.config.train.precision),
-                                run.devices);
+  std::cout
+      << job.table() << (job.table().empty() ? "" : "\n") << plan_text(run.plan)
+      << advice(run.config, run.model, *run.data.train, run.devices, run.plan);
   show_portions(run);
   std::cout << std::endl;
 }

@@ -141,8 +141,8 @@ std::vector<Plan> most_promising(const std::vector<Plan>& plans) {
 }
 
 // The most promising plans, with schedules searched for them. Where nobody
-// asked for a number of stages, the last is that with most devices and scattered
-// layers.
+// asked for a number of stages, the last is that with most devices and
+// scattered layers.
 std::vector<Plan> searched(const std::vector<Plan>& plans,
                            const Profile& profile,
                            const std::vector<DeviceSpec>& devices,
@@ -184,9 +184,9 @@ Plan as_it_will_run(Plan plan,
   return plan;
 }
 
-// The fastest as it will run, on as few devices as are worth it. REQUIRES: there
-// are some, by rising number of devices; of two with the same number the later
-// one's layers are scattered.
+// The fastest as it will run, on as few devices as are worth it. REQUIRES:
+// there are some, by rising number of devices; of two with the same number the
+// later one's layers are scattered.
 Plan fastest_of(const std::vector<Plan>& plans,
                 const Profile& profile,
                 const PlanRequest& request) {
@@ -196,8 +196,7 @@ Plan fastest_of(const std::vector<Plan>& plans,
   });
   std::optional<Plan> best;
   for (const Plan& plan : plans) {
-    if (rank_count(plan) != rank_count(*first) ||
-        plan.step > kRivals * least) {
+    if (rank_count(plan) != rank_count(*first) || plan.step > kRivals * least) {
       continue;
     }
     Plan other = as_it_will_run(plan, profile, request);

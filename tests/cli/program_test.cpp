@@ -71,6 +71,14 @@ TEST_F(Program, a_plan_can_be_saved_edited_and_used) {
   EXPECT_EQ(nlohmann::json::parse(used)["stages"][1]["layers"], second);
 }
 
+TEST_F(Program, threads_that_were_asked_for_are_not_questioned) {
+  const Outcome planned = cleave("plan " + small_config() +
+                                 " --devices.use cpu:1 --devices.threads 2");
+  ASSERT_EQ(planned.code, 0) << planned.output;
+  EXPECT_EQ(planned.output.find("devices.threads"), std::string::npos)
+      << planned.output;
+}
+
 TEST_F(Program, json_output_is_nothing_but_json) {
   const std::string config = small_config();
   for (const std::string& arguments :

@@ -1,0 +1,73 @@
+#include "cleave/cli/advice.h"
+
+#include <algorithm>
+
+#include "cleave/cli/assemble.h"
+#include "cleave/comm/product_speed.h"
+#include "cleave/plan/profiler.h"
+
+namespace cleave {
+namespace {
+
+// Steps that take longer have work enough for several threads.
+constexpr Seconds kSmallStep{0.2};
+
+// How much faster one thread has to be: both are measured for a moment only.
+constexpr double kWorthSaying = 1.2;
+
+std::string precision_advice(Precision precision, const Devices& devices) {
+  if (precision == Precision::fp32) {
+    return "";
+  }
+  const ProductSpeed speed = measure_products(devices.front());
+  return speed.bf16 < speed.fp32
+             ? "bf16 is slower than fp32 on this processor (" +
+                   gigaflops(speed.bf16) + " against " + gigaflops(speed.fp32) +
+                   " GFLOP/s): train.precision = \"fp32\" would be faster.\n"
+             : "";
+}
+
+std::string threads_advice(const Config& config,
+                           const Model& model,
+                           const Dataset& data,
+                           const Devices& devices,
+                           const Plan& plan) {
+  const Device& first = devices.front();
+  // Processes share the machine with others that would have to measure too.
+  const bool is_process = first.name.starts_with("mpi:");
+  if (first.threads < 2 || config.devices.threads > 0 || is_process ||
+      plan.step > kSmallStep) {
+    return "";
+  }
+  const Batch microbatch =
+      first_samples(data,
+                    std::max<std::int64_t>(
+                        1, plan.batch / (plan.replicas * plan.microbatches)));
+  const auto time_with = [&](int threads) {
+    Device device = first;
+    device.threads = threads;
+    return turn_of(
+        profile(model, microbatch, profile_options_of(config, data), {device}));
+  };
+  const Seconds several = time_with(first.threads);
+  const Seconds one = time_with(1);
+  return several > kWorthSaying * one
+             ? "Layers as small as these are faster with one thread per device "
+               "(a microbatch takes " +
+                   to_text(one) + " instead of " + to_text(several) +
+                   "): set devices.threads = 1, and use more devices.\n"
+             : "";
+}
+
+}  // namespace
+
+std::string advice(const Config& config,
+                   const Model& model,
+                   const Dataset& data,
+                   const Devices& devices,
+                   const Plan& plan) {
+  return precision_advice(precision_named(config.train.precision), devices) +
+         threads_advice(config, model, data, devices, plan);
+}
+
+}  // namespace cleave

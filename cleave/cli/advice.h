@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "cleave/cli/config.h"
+#include "cleave/comm/devices.h"
+#include "cleave/data/dataset.h"
+#include "cleave/model/model.h"
+#include "cleave/plan/plan.h"
+
+namespace cleave {
+
+// Lines that advise against what this machine is slow with, from measurements:
+// a precision, or several threads for small layers where nobody asked for them.
+// Empty where there is nothing to say.
+std::string advice(const Config& config,
+                   const Model& model,
+                   const Dataset& data,
+                   const Devices& devices,
+                   const Plan& plan);
+
+}  // namespace cleave
