@@ -39,10 +39,9 @@ std::string threads_advice(const Config& config,
       plan.step > kSmallStep) {
     return "";
   }
+  const std::int64_t samples = plan.batch / plan.replicas / plan.microbatches;
   const Batch microbatch =
-      first_samples(data,
-                    std::max<std::int64_t>(
-                        1, plan.batch / (plan.replicas * plan.microbatches)));
+      first_samples(data, std::max<std::int64_t>(1, samples));
   const auto time_with = [&](int threads) {
     Device device = first;
     device.threads = threads;

@@ -59,14 +59,31 @@ void check_counts(int layers, int devices, const PlanRequest& request) {
   }
 }
 
+bool is_time(Seconds time) {
+  return std::isfinite(time.value) && time.value >= 0;
+}
+
+void check_layer(const LayerCost& layer) {
+  if (!std::ranges::all_of(kLayerTimes,
+                           [&](auto time) { return is_time(layer.*time); }) ||
+      std::min({layer.parameters,
+                layer.kept_for_weights,
+                layer.crossing,
+                layer.loose}) < Bytes{0} ||
+      std::ranges::any_of(kLayerNeeds,
+                          [&](auto need) { return layer.*need < Bytes{0}; })) {
+    fail("layer '" + layer.name +
+             "' of the profile has a cost below zero, "
+             "or one that is no number",
+         "Profile the model again.");
+  }
+}
+
 void check_profile(const Profile& profile) {
   if (profile.layers.empty() || profile.microbatch < 1) {
     fail("the profile of '" + profile.model + "' holds no measured layer",
          "Profile a model with at least one layer.");
   }
-  const auto is_time = [](Seconds time) {
-    return std::isfinite(time.value) && time.value >= 0;
-  };
   if (!std::ranges::all_of(kOverheadTimes, [&](auto time) {
         return is_time(profile.overhead.*time);
       })) {
@@ -91,21 +108,7 @@ void check_profile(const Profile& profile) {
   check_share(profile.spread, "spread");
   check_share(profile.uneven, "unevenness");
   check_share(profile.moving, "cost of moving");
-  for (const LayerCost& layer : profile.layers) {
-    if (!std::ranges::all_of(kLayerTimes,
-                             [&](auto time) { return is_time(layer.*time); }) ||
-        std::min({layer.parameters,
-                  layer.kept_for_weights,
-                  layer.crossing,
-                  layer.loose}) < Bytes{0} ||
-        std::ranges::any_of(
-            kLayerNeeds, [&](auto need) { return layer.*need < Bytes{0}; })) {
-      fail("layer '" + layer.name +
-               "' of the profile has a cost below zero, "
-               "or one that is no number",
-           "Profile the model again.");
-    }
-  }
+  std::ranges::for_each(profile.layers, check_layer);
 }
 
 }  // namespace

@@ -50,50 +50,59 @@ Plan plan_with(int count,
                    request);
 }
 
-}  // namespace
+// So much of the way from one to the other.
+struct Mix {
+  double share;
 
-Profile between(const Profile& small, const Profile& large, double samples) {
-  const auto from = static_cast<double>(small.microbatch);
-  const auto to = static_cast<double>(large.microbatch);
-  const double share = (samples - from) / (to - from);
-  Profile result = small;
-  result.microbatch = std::llround(samples);
-  const auto mix_time = [&](Seconds one, Seconds other) {
+  Seconds time(Seconds one, Seconds other) const {
     return std::max(Seconds{}, (1 - share) * one + share * other);
-  };
-  const auto mix_bytes = [&](Bytes one, Bytes other) {
+  }
+
+  Bytes bytes(Bytes one, Bytes other) const {
     return Bytes{static_cast<std::int64_t>(
         std::ceil((1 - share) * static_cast<double>(one.value) +
                   share * static_cast<double>(other.value)))};
-  };
-  for (const auto time : kOverheadTimes) {
-    result.overhead.*time =
-        mix_time(small.overhead.*time, large.overhead.*time);
   }
-  for (const auto time : kForeignTimes) {
-    result.foreign.*time = mix_time(small.foreign.*time, large.foreign.*time);
-  }
-  result.foreign.bytes = mix_bytes(small.foreign.bytes, large.foreign.bytes);
-  for (const auto part : {&Profile::spread, &Profile::uneven}) {
-    result.*part = (1 - share) * small.*part + share * large.*part;
-  }
-  for (size_t i = 0; i < result.layers.size(); ++i) {
-    LayerCost& cost = result.layers[i];
-    const LayerCost& other = large.layers[i];
-    for (const auto time : kLayerTimes) {
-      cost.*time = mix_time(cost.*time, other.*time);
+
+  void add(const LayerCost& other, LayerCost& cost) const {
+    for (const auto part : kLayerTimes) {
+      cost.*part = time(cost.*part, other.*part);
     }
-    const auto mix = [&](Bytes LayerCost::*bytes) {
-      cost.*bytes = mix_bytes(cost.*bytes, other.*bytes);
-      if (bytes != &LayerCost::activations) {
-        cost.*bytes = std::max(Bytes{}, cost.*bytes);
+    const auto mix = [&](Bytes LayerCost::*part) {
+      cost.*part = bytes(cost.*part, other.*part);
+      if (part != &LayerCost::activations) {
+        cost.*part = std::max(Bytes{}, cost.*part);
       }
     };
     std::ranges::for_each(kLayerSizes, mix);
     std::ranges::for_each(kLayerNeeds, mix);
   }
+};
+
+}  // namespace
+
+Profile between(const Profile& small, const Profile& large, double samples) {
+  const auto from = static_cast<double>(small.microbatch);
+  const auto to = static_cast<double>(large.microbatch);
+  const Mix mix{(samples - from) / (to - from)};
+  Profile result = small;
+  result.microbatch = std::llround(samples);
+  for (const auto time : kOverheadTimes) {
+    result.overhead.*time =
+        mix.time(small.overhead.*time, large.overhead.*time);
+  }
+  for (const auto time : kForeignTimes) {
+    result.foreign.*time = mix.time(small.foreign.*time, large.foreign.*time);
+  }
+  result.foreign.bytes = mix.bytes(small.foreign.bytes, large.foreign.bytes);
+  for (const auto part : {&Profile::spread, &Profile::uneven}) {
+    result.*part = (1 - mix.share) * small.*part + mix.share * large.*part;
+  }
+  for (size_t i = 0; i < result.layers.size(); ++i) {
+    mix.add(large.layers[i], result.layers[i]);
+  }
   const Seconds moving =
-      mix_time(small.moving * turn_of(small), large.moving * turn_of(large));
+      mix.time(small.moving * turn_of(small), large.moving * turn_of(large));
   const Seconds turn = turn_of(result);
   result.moving = turn > Seconds{} ? std::min(1.0, moving / turn) : 0;
   return result;

@@ -195,6 +195,28 @@ void take_off_next(const std::map<std::string, Kind>& kinds, Profile& profile) {
   }
 }
 
+// The kind of every layer.
+using KindOf = std::map<int, const Kind*>;
+
+void add_found(const Rehearsed& found, const KindOf& kind_of, Profile& result) {
+  result.spread = std::max(result.spread, found.spread);
+  result.moving = std::max(result.moving, found.moving);
+  result.foreign =
+      found.foreign.bytes.value > 0 ? found.foreign : result.foreign;
+  const Timing& nothing = found.times.at(Rehearsal::kNothing);
+  result.overhead = {nothing.forward + found.beside.forward,
+                     nothing.backward + found.beside.backward,
+                     nothing.weight + found.beside.weight,
+                     nothing.update + found.beside.update};
+  for (const auto& [first, timing] : found.times) {
+    if (first != Rehearsal::kNothing) {
+      for (const int layer : kind_of.at(first)->layers) {
+        set_times(timing, nothing, result.layers[layer]);
+      }
+    }
+  }
+}
+
 void measure_layers(const Model& model,
                     const Batch& batch,
                     const ProfileOptions& options,
@@ -206,7 +228,7 @@ void measure_layers(const Model& model,
   const MemoryScope scope(memory);
   const std::map<std::string, Kind> kinds =
       measure_sizes(model, batch, options, memory, result);
-  std::map<int, const Kind*> kind_of;  // by layer
+  KindOf kind_of;
   for (const auto& [name, kind] : kinds) {
     for (const int layer : kind.layers) {
       kind_of[layer] = &kind;
@@ -223,23 +245,7 @@ void measure_layers(const Model& model,
       const int end = layer + (kind.with_next ? 2 : 1);
       rehearsal.add(layer, end, kind.first, kind.inputs);
     }
-    const Rehearsed found = rehearsal.run(seat, others);
-    result.spread = std::max(result.spread, found.spread);
-    result.moving = std::max(result.moving, found.moving);
-    result.foreign =
-        found.foreign.bytes.value > 0 ? found.foreign : result.foreign;
-    const Timing& nothing = found.times.at(Rehearsal::kNothing);
-    result.overhead = {nothing.forward + found.beside.forward,
-                       nothing.backward + found.beside.backward,
-                       nothing.weight + found.beside.weight,
-                       nothing.update + found.beside.update};
-    for (const auto& [first, timing] : found.times) {
-      if (first != Rehearsal::kNothing) {
-        for (const int layer : kind_of[first]->layers) {
-          set_times(timing, nothing, result.layers[layer]);
-        }
-      }
-    }
+    add_found(rehearsal.run(seat, others), kind_of, result);
   }
   take_off_next(kinds, result);
   result.measured = static_cast<int>(kinds.size());
@@ -317,6 +323,7 @@ Profile profile(const Model& model,
   InProcessHub hub(static_cast<int>(devices.size()), Rotation::kPatience);
   std::vector<Profile> found(devices.size());
   std::vector<std::jthread> threads;  // so that the caller keeps its cores
+  threads.reserve(devices.size());
   for (int device = 0; device < std::ssize(devices); ++device) {
     threads.emplace_back([&, device] {
       try {
