@@ -4,6 +4,8 @@
 
 #include "cleave/cli/assemble.h"
 #include "cleave/comm/product_speed.h"
+#include "cleave/counted.h"
+#include "cleave/plan/plan_schedule.h"
 #include "cleave/plan/profiler.h"
 
 namespace cleave {
@@ -25,6 +27,15 @@ std::string precision_advice(Precision precision, const Devices& devices) {
                    gigaflops(speed.bf16) + " against " + gigaflops(speed.fp32) +
                    " GFLOP/s): train.precision = \"fp32\" would be faster.\n"
              : "";
+}
+
+std::string sharing_advice(const Plan& plan) {
+  const auto cores = static_cast<std::int64_t>(this_machine().cores.size());
+  return share_cores(plan) ? "Devices share cores and take turns: there " +
+                                 std::string(cores == 1 ? "is " : "are ") +
+                                 counted(cores, "core") +
+                                 ", and more devices than that gain nothing.\n"
+                           : "";
 }
 
 std::string threads_advice(const Config& config,
@@ -66,6 +77,7 @@ std::string advice(const Config& config,
                    const Devices& devices,
                    const Plan& plan) {
   return precision_advice(precision_named(config.train.precision), devices) +
+         sharing_advice(plan) +
          threads_advice(config, model, data, devices, plan);
 }
 

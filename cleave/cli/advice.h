@@ -10,9 +10,9 @@
 
 namespace cleave {
 
-// Lines that advise against what this machine is slow with, from measurements:
-// a precision, or several threads for small layers where nobody asked for them.
-// Empty where there is nothing to say.
+// Lines that advise against what this machine is slow with: more devices than
+// cores; and, from measurements, a precision, or several threads for small
+// layers where nobody asked for them. Empty where there is nothing to say.
 std::string advice(const Config& config,
                    const Model& model,
                    const Dataset& data,

@@ -4,18 +4,12 @@
 #include "cleave/plan/plan_schedule.h"
 #include "cleave/report/draw_schedule.h"
 #include "cleave/report/plan_table.h"
-#include "cleave/schedule/passes.h"
-#include "cleave/schedule/simulate_lending.h"
 
 namespace cleave {
 
 Timeline plan_timeline(const Plan& plan) {
-  return plan.lend
-             ? simulate_lending(
-                   training_rows(plan, schedule_of(plan, plan.microbatches)),
-                   costs_of(plan))
-             : simulate(with_messages(schedule_of(plan, plan.microbatches)),
-                        costs_of(plan));
+  return predicted_timeline(
+      plan, training_rows(plan, schedule_of(plan, plan.microbatches)));
 }
 
 std::string plan_text(const Plan& plan) {

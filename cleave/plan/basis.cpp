@@ -237,7 +237,8 @@ StagePlan stage_of(const PlanBasis& basis,
                    const DeviceSpec& device,
                    int first,
                    int end) {
-  StagePlan result{.device = device.name, .memory = device.memory};
+  StagePlan result{
+      .device = device.name, .core = device.core, .memory = device.memory};
   const std::vector<LayerCost>& layers = basis.profile.layers;
   Bytes made = first > 0 ? layers[first - 1].crossing : Bytes{};
   for (int i = first; i < end; ++i) {
@@ -306,10 +307,9 @@ void predict_unsteady(Plan& plan,
   ScheduleCosts costs = costs_of(plan);
   costs.between_steps = caller;
   const std::vector<SharedRow> rows = training_rows(plan, schedule);
-  predict_step(
-      plan,
-      unsteady_period(plan, rows, costs, profile),
-      plan.lend ? simulate_lending(rows, costs) : simulate(schedule, costs));
+  predict_step(plan,
+               unsteady_period(plan, rows, costs, profile),
+               predicted_timeline(plan, rows));
   predict_peaks(plan,
                 plan.lend ? limits_of(rows)
                           : most_bytes_in_order(schedule, memory_of(plan)));

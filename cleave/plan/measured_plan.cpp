@@ -111,7 +111,12 @@ Profile between(const Profile& small, const Profile& large, double samples) {
 std::vector<DeviceSpec> device_specs(const Devices& devices) {
   std::vector<DeviceSpec> specs;
   for (const Device& device : devices) {
-    specs.push_back({.name = device.name, .memory = device.memory});
+    const bool shares =
+        !device.cores.empty() &&
+        std::ranges::count(devices, device.cores, &Device::cores) > 1;
+    specs.push_back({.name = device.name,
+                     .core = shares ? device.cores.front() : -1,
+                     .memory = device.memory});
   }
   return specs;
 }

@@ -60,18 +60,43 @@ std::vector<DraftKind> draft_kinds(const PlanRequest& request) {
                                  : fixed}};
 }
 
+// The devices of a pipeline of so many ranks. Of those that share a core, as
+// slow as when all on it compute, also those of other replicas.
+std::vector<DeviceSpec> devices_for(int ranks,
+                                    const std::vector<DeviceSpec>& devices,
+                                    const PlanRequest& request) {
+  std::vector<DeviceSpec> used(devices.begin(), devices.begin() + ranks);
+  const auto all = devices.begin() + std::ptrdiff_t{ranks} * request.replicas;
+  for (DeviceSpec& device : used) {
+    const auto sharing = std::ranges::count(
+        devices.begin(), all, device.core, &DeviceSpec::core);
+    if (device.core >= 0 && sharing > 1) {
+      device.speed /= static_cast<double>(sharing);
+    } else {
+      device.core = -1;
+    }
+  }
+  return used;
+}
+
 std::vector<Draft> drafts_for(const Profile& profile,
                               const std::vector<DeviceSpec>& devices,
                               const PlanRequest& request) {
   const auto layers = static_cast<int>(profile.layers.size());
   std::vector<Draft> drafts;
-  for (int ranks = 1; ranks <= std::ssize(devices); ++ranks) {
+  for (int ranks = 1; ranks <= std::ssize(devices) / request.replicas;
+       ++ranks) {
     for (const auto& [schedule, per_rank] : draft_kinds(request)) {
       const int stages = ranks * per_rank;
       if (stages > layers || (request.stages > 0 && stages != request.stages)) {
         continue;
       }
-      drafts.emplace_back(profile, devices, request, schedule, ranks, per_rank);
+      drafts.emplace_back(profile,
+                          devices_for(ranks, devices, request),
+                          request,
+                          schedule,
+                          ranks,
+                          per_rank);
     }
   }
   return drafts;
@@ -155,8 +180,7 @@ std::vector<Plan> searched(const std::vector<Plan>& plans,
   if (request.stages == 0 && request.stages_per_device == 0) {
     const Plan& largest = found.back();
     const int ranks = rank_count(largest);
-    const std::vector<DeviceSpec> used(devices.begin(),
-                                       devices.begin() + ranks);
+    const std::vector<DeviceSpec> used = devices_for(ranks, devices, request);
     const PlanBasis basis(profile, request, ranks);
     if (auto other = scattered(basis, used, largest)) {
       found.push_back(*std::move(other));

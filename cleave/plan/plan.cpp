@@ -37,12 +37,10 @@ Plan mirrored_plan(const Profile& profile,
                    const std::vector<DeviceSpec>& devices,
                    const PlanRequest& request,
                    int replicas) {
-  const std::vector<DeviceSpec> first(
-      devices.begin(), devices.begin() + std::ssize(devices) / replicas);
   PlanRequest part = request;
   part.batch = (request.batch + replicas - 1) / replicas;
   part.replicas = replicas;
-  Plan plan = pipeline_plan(profile, first, part);
+  Plan plan = pipeline_plan(profile, devices, part);
   plan.batch = request.batch;
   plan.replicas = replicas;
   plan.shard = replicas > 1 ? request.shard : Shard::none;

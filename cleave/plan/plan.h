@@ -16,6 +16,7 @@ namespace cleave {
 struct DeviceSpec {
   std::string name;  // "cpu:0"
   double speed = 1;  // relative to the device the profile was measured on
+  int core = -1;     // of devices that share one core; below zero: none does
   Bytes memory;      // its budget; zero: without limit
 };
 
@@ -47,6 +48,7 @@ struct PlanRequest {
 
 struct StagePlan {
   std::string device;
+  int core = -1;  // of devices that share one core; below zero: none does
   std::vector<std::string> layers;
   // Predicted, of one microbatch: gradients of the weights count as `weight`
   // where they can wait, and with `backward` where they cannot.

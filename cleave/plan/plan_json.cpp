@@ -37,6 +37,7 @@ Json to_json(const StagePlan& stage) {
 
 StagePlan read_stage(const JsonFields& fields) {
   return {.device = fields.text("device"),
+          .core = static_cast<int>(fields.whole("core", 0, INT_MAX, -1)),
           .layers = fields.texts("layers"),
           .forward = fields.milliseconds("forward_ms", Seconds{}),
           .backward = fields.milliseconds("backward_ms", Seconds{}),
@@ -79,6 +80,7 @@ const JsonKeys& plan_keys() {
 
 const JsonKeys& stage_keys() {
   static const JsonKeys keys{"device",
+                             "core",
                              "layers",
                              "forward_ms",
                              "backward_ms",
@@ -111,6 +113,9 @@ std::string to_json(const Plan& plan) {
   Json stages = Json::array();
   for (const StagePlan& stage : plan.stages) {
     stages.push_back(to_json(stage));
+    if (stage.core >= 0) {
+      stages.back()["core"] = stage.core;
+    }
   }
   Json json{
       {"model", plan.model},

@@ -6,6 +6,7 @@
 #include "cleave/error.h"
 #include "cleave/schedule/lending_limits.h"
 #include "cleave/schedule/registry.h"
+#include "cleave/schedule/simulate_lending.h"
 #include "cleave/schedule/validate.h"
 #include "cleave/schedule/waiting.h"
 
@@ -53,6 +54,19 @@ std::vector<Bytes> sum_of(std::vector<Bytes> some,
   return some;
 }
 
+// By rank; empty where nobody shares one.
+std::vector<int> shared_cores(const Plan& plan) {
+  if (!share_cores(plan)) {
+    return {};
+  }
+  const std::vector<Rank> placement = placement_of(plan);
+  std::vector<int> cores(rank_count(plan), -1);
+  for (std::size_t i = 0; i < placement.size(); ++i) {
+    cores[placement[i].value] = plan.stages[i].core;
+  }
+  return cores;
+}
+
 StageBytes memory_of(const StagePlan& stage) {
   return {.kept = stage.activations,
           .kept_for_weights = stage.kept_for_weights,
@@ -89,6 +103,11 @@ int rank_count(const Plan& plan) {
   return ranks.empty() ? 0 : std::ranges::max(ranks).value + 1;
 }
 
+bool share_cores(const Plan& plan) {
+  return std::ranges::any_of(
+      plan.stages, [](const StagePlan& stage) { return stage.core >= 0; });
+}
+
 ScheduleCosts costs_of(const Plan& plan) {
   constexpr StageCost kEven{Seconds{0.001}, Seconds{0.001}, Seconds{0.001}};
   ScheduleCosts costs;
@@ -103,6 +122,7 @@ ScheduleCosts costs_of(const Plan& plan) {
   costs.forward_message.pop_back();
   costs.backward_message = costs.forward_message;  // a gradient for every value
   costs.moving = plan.moving;
+  costs.cores = shared_cores(plan);
   return costs;
 }
 
@@ -210,6 +230,12 @@ std::vector<SharedRow> training_rows(const Plan& plan,
     rows[rank].limit = limits[rank];
   }
   return rows;
+}
+
+Timeline predicted_timeline(const Plan& plan,
+                            const std::vector<SharedRow>& rows) {
+  const ScheduleCosts costs = costs_of(plan);
+  return plan.lend ? simulate_lending(rows, costs) : simulate_own(rows, costs);
 }
 
 std::vector<SharedRow> judging_rows(const Plan& plan, int microbatches) {

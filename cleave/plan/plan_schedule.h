@@ -14,6 +14,9 @@ namespace cleave {
 std::vector<Rank> placement_of(const Plan& plan);
 int rank_count(const Plan& plan);
 
+// Whether any of its devices share a core.
+bool share_cores(const Plan& plan);
+
 // The plan's predicted times as the simulator takes them. A plan written by
 // hand may have none; its stages are then taken to be even.
 ScheduleCosts costs_of(const Plan& plan);
@@ -46,6 +49,10 @@ Schedule schedule_of(const Plan& plan, int microbatches);
 // order, unless the schedule is "auto".
 std::vector<SharedRow> training_rows(const Plan& plan,
                                      const Schedule& schedule);
+
+// The plan's step on paper, by those rows.
+Timeline predicted_timeline(const Plan& plan,
+                            const std::vector<SharedRow>& rows);
 
 // The rows of a pass that learns nothing.
 std::vector<SharedRow> judging_rows(const Plan& plan, int microbatches);

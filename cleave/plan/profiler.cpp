@@ -313,12 +313,25 @@ Profile mean_of(const std::vector<Profile>& found) {
   return mean;
 }
 
+// The first ones, as long as each has cores of its own.
+Devices with_own_cores(const Devices& devices) {
+  Devices found;
+  for (const Device& device : devices) {
+    if (device.cores.empty() ||
+        std::ranges::count(found, device.cores, &Device::cores) == 0) {
+      found.push_back(device);
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 Profile profile(const Model& model,
                 const Batch& microbatch,
                 const ProfileOptions& options,
-                const Devices& devices) {
+                const Devices& all) {
+  const Devices devices = with_own_cores(all);
   Rotation rotation(devices);
   InProcessHub hub(static_cast<int>(devices.size()), Rotation::kPatience);
   std::vector<Profile> found(devices.size());

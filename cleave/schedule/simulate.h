@@ -29,6 +29,10 @@ struct ScheduleCosts {
   // By what share an action takes longer on a rank that did not do its stage's
   // last one, where ranks lend.
   double moving = 0;
+  // The core that every rank computes on, where some share one; below zero: it
+  // has its own. Times are then those that a stage takes while all ranks of its
+  // core compute. Empty: nobody shares.
+  std::vector<int> cores;
   // What is to be done beside all rows when a step has ended, by a rank that
   // waits if there is one. Only for steps that follow each other.
   Seconds between_steps;

@@ -7,6 +7,9 @@
 #include <random>
 #include <utility>
 
+#include "cleave/counted.h"
+#include "cleave/error.h"
+
 namespace cleave {
 namespace {
 
@@ -60,6 +63,43 @@ class Delays {
   std::optional<Disturbance> disturbance_;
 };
 
+// Ranks that share cores: each has as much of its own as others leave it.
+class Cores {
+ public:
+  Cores(const std::vector<int>& cores, std::size_t ranks) : cores_(cores) {
+    if (!cores.empty() && cores.size() != ranks) {
+      fail("there are " + counted(std::ssize(cores), "core") + " for " +
+               counted(static_cast<std::int64_t>(ranks), "rank"),
+           "Give one per rank, or none.");
+    }
+  }
+
+  // How much longer than planned an action of `row` takes that `who` begins
+  // now. REQUIRES: `who` is idle.
+  double factor(Rank who, Rank row, const std::vector<bool>& idle) const {
+    if (cores_.empty()) {
+      return 1;
+    }
+    const auto busy = [&](Rank rank) { return !idle[rank.value]; };
+    const auto any = [](Rank) { return true; };
+    return (1.0 + others_of(who, busy)) / (1.0 + others_of(row, any));
+  }
+
+ private:
+  // Those of the same core of whom that is true.
+  int others_of(Rank rank, const auto& is_true) const {
+    int count = 0;
+    const int core = cores_[rank.value];
+    for (Rank other; other.value < std::ssize(cores_); ++other.value) {
+      const bool shares = core >= 0 && cores_[other.value] == core;
+      count += shares && other != rank && is_true(other) ? 1 : 0;
+    }
+    return count;
+  }
+
+  const std::vector<int>& cores_;
+};
+
 constexpr int kLentSteps = 8;
 
 struct Sizes {
@@ -103,6 +143,7 @@ class LendingRun {
         costs_(costs),
         lends_(lends),
         delays_(disturbance, rows.size()),
+        cores_(costs.cores, rows.size()),
         turns_(static_cast<int>(rows.size())),
         open_(rows.size(), 0),
         idle_(rows.size(), true),
@@ -180,11 +221,13 @@ class LendingRun {
     const Rank who = turn.who;
     const SharedAction& shared = turns_.at(turn);
     const int stage = shared.action.stage.value;
-    const double factor = delays_.factor(who) * cost_of_moving(stage, who);
+    const double shared_core = cores_.factor(who, turn.row, idle_);
+    const double factor =
+        shared_core * delays_.factor(who) * cost_of_moving(stage, who);
     const Seconds time =
         factor * time_of(shared.action.op, costs_.stages[stage], shared.split);
     const Seconds update = shared.completes && !costs_.updates.empty()
-                               ? costs_.updates[stage]
+                               ? shared_core * costs_.updates[stage]
                                : Seconds{};
     std::vector<Span>& row = timeline_.rows[who.value];
     row.push_back({shared.action, now_, now_ + time});
@@ -272,6 +315,7 @@ class LendingRun {
   const ScheduleCosts& costs_;
   bool lends_;
   Delays delays_;
+  Cores cores_;
   Turns turns_;
   std::vector<std::int64_t> open_;  // the step that each rank's row is of
   std::vector<bool> idle_;
@@ -296,6 +340,15 @@ Timeline simulate_lending(const std::vector<SharedRow>& rows,
                           const ScheduleCosts& costs) {
   check_costs(costs, sizes_of(rows).stages);
   LendingRun run(rows, costs, 1);
+  run.run();
+  return run.timeline();
+}
+
+Timeline simulate_own(const std::vector<SharedRow>& rows,
+                      const ScheduleCosts& costs) {
+  check_costs(costs, sizes_of(rows).stages);
+  const std::vector<SharedRow> own = in_order(rows);
+  LendingRun run(own, costs, 1, std::nullopt, /*lends=*/false);
   run.run();
   return run.timeline();
 }

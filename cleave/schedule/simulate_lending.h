@@ -15,6 +15,10 @@ namespace cleave {
 Timeline simulate_lending(const std::vector<SharedRow>& rows,
                           const ScheduleCosts& costs);
 
+// The same of ranks that do only what is theirs, in order, in any memory.
+Timeline simulate_own(const std::vector<SharedRow>& rows,
+                      const ScheduleCosts& costs);
+
 // One of many ways in which times differ from those planned, as on machines
 // that have other work too. The same for the same numbers, everywhere.
 struct Disturbance {
@@ -36,7 +40,7 @@ LentSteps simulate_lent_steps(
     const ScheduleCosts& costs,
     std::optional<Disturbance> disturbance = std::nullopt);
 
-// The same of ranks that do only what is theirs, in order, in any memory.
+// The same of ranks that do only what is theirs.
 Seconds simulate_own_steps(const std::vector<SharedRow>& rows,
                            const ScheduleCosts& costs,
                            std::optional<Disturbance> disturbance);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "cleave/data/order.h"
+#include "cleave/plan/plan_schedule.h"
 #include "cleave/train/trainer.h"
 
 namespace cleave {
@@ -71,10 +72,12 @@ class Trainer::Fit {
     return step.value > 0 ? std::optional(step) : std::nullopt;
   }
 
+  // None of devices that share cores: who is on one at the time is not known.
   std::optional<Seconds> predicted_computing() const {
     const std::optional<Seconds> step = predicted_step();
-    return step ? std::optional((1 - trainer_.plan_.bubble) * *step)
-                : std::nullopt;
+    return step && !share_cores(trainer_.plan_)
+               ? std::optional((1 - trainer_.plan_.bubble) * *step)
+               : std::nullopt;
   }
 
   void announce() {

@@ -1,6 +1,7 @@
 // The program in one process.
 #include "program.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -77,6 +78,24 @@ TEST_F(Program, threads_that_were_asked_for_are_not_questioned) {
   ASSERT_EQ(planned.code, 0) << planned.output;
   EXPECT_EQ(planned.output.find("devices.threads"), std::string::npos)
       << planned.output;
+}
+
+// On the first core that this process may use.
+TEST_F(Program, says_that_devices_share_cores) {
+  cpu_set_t cores;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(cores), &cores), 0);
+  int core = 0;
+  while (!CPU_ISSET(core, &cores)) {
+    ++core;
+  }
+  const std::string plan = "taskset -c " + std::to_string(core) +
+                           " " CLEAVE_PROGRAM " plan " + small_config();
+  const Outcome split =
+      shell(plan + " --parallel.stages 2 --parallel.schedule 1f1b");
+  ASSERT_EQ(split.code, 0) << split.output;
+  EXPECT_NE(split.output.find("there is 1 core"), std::string::npos)
+      << split.output;
+  EXPECT_EQ(shell(plan).output.find("there is 1 core"), std::string::npos);
 }
 
 TEST_F(Program, json_output_is_nothing_but_json) {

@@ -185,6 +185,7 @@ TEST(PlanJson, reading_gives_back_exactly_what_was_written) {
               .bubble = random.share()};
     for (std::int64_t s = random.whole(0, 4); s > 0; --s) {
       plan.stages.push_back({.device = random.name(),
+                             .core = static_cast<int>(random.whole(-1, 3)),
                              .layers = {random.name(), random.name()},
                              .forward = random.time(),
                              .backward = random.time(),

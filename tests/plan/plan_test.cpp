@@ -326,6 +326,54 @@ TEST(MakePlan, a_faster_device_gets_more_layers) {
   EXPECT_EQ(plan.stages[1].forward, Seconds{0.006});
 }
 
+// Device i on core i modulo 2.
+std::vector<DeviceSpec> on_two_cores(int count) {
+  std::vector<DeviceSpec> result = devices(count);
+  for (int i = 0; i < count; ++i) {
+    result[i].core = i % 2;
+  }
+  return result;
+}
+
+TEST(MakePlan, takes_no_more_devices_than_there_are_cores) {
+  const Profile profile = profile_of(std::vector<double>(8, 0.003));
+  const PlanRequest request{.batch = 8, .microbatches = 8};
+  const Plan two = make_plan(profile, devices(2), request);
+  const Plan plan = make_plan(profile, on_two_cores(6), request);
+  EXPECT_EQ(rank_count(plan), 2);
+  EXPECT_NEAR(plan.step / two.step, 1, 0.03);
+  EXPECT_FALSE(share_cores(plan));
+}
+
+TEST(MakePlan, devices_that_share_cores_are_no_faster_than_the_cores) {
+  const Profile profile = profile_of(std::vector<double>(8, 0.003));
+  for (const bool lend : {false, true}) {
+    const Plan plan = make_plan(profile,
+                                on_two_cores(4),
+                                {.batch = 8,
+                                 .stages = 4,
+                                 .microbatches = 8,
+                                 .schedule = "zb-h1",
+                                 .lend = lend});
+    EXPECT_EQ(plan.stages[2].core, 0);
+    EXPECT_EQ(plan.stages[2].forward, Seconds{0.012});  // beside another
+    const double least = 8 * 8 * 0.009 / 2;
+    EXPECT_GT(plan.step.value, 0.95 * least);
+    EXPECT_LT(plan.step.value, 1.3 * least);
+  }
+}
+
+TEST(MakePlan, devices_of_other_replicas_take_their_share_of_cores) {
+  const Plan plan = make_plan(profile_of({0.003, 0.003}),
+                              on_two_cores(4),
+                              {.batch = 8,
+                               .stages = 2,
+                               .replicas = 2,
+                               .microbatches = 4,
+                               .schedule = "1f1b"});
+  EXPECT_EQ(plan.stages[1].forward, Seconds{0.006});
+}
+
 TEST(MakePlan, counts_states_activations_in_flight_and_the_working_set) {
   Profile profile = profile_of({0.001, 0.001, 0.001});
   for (LayerCost& layer : profile.layers) {

@@ -345,6 +345,29 @@ TEST(Between, what_comes_from_others_lies_on_that_line_too) {
   EXPECT_DOUBLE_EQ(middle.backward.value, 0.3);
 }
 
+TEST(Profiler, devices_that_share_a_core_are_told_by_it) {
+  Devices devices = local_devices("cpu:1", {.threads = 1});
+  EXPECT_EQ(device_specs(devices).front().core, -1);
+  devices.push_back(devices.front());
+  devices.push_back({.name = "anywhere"});
+  devices.push_back({.name = "anywhere too"});
+  const std::vector<DeviceSpec> specs = device_specs(devices);
+  EXPECT_EQ(specs[0].core, devices[0].cores.front());
+  EXPECT_EQ(specs[1].core, specs[0].core);
+  EXPECT_EQ(specs[2].core, -1);
+  EXPECT_EQ(specs[3].core, -1);
+}
+
+// Nobody is there to be unlike it, or to hand on values.
+TEST(Profiler, of_devices_that_share_a_core_one_is_measured) {
+  Devices devices = local_devices("cpu:1", {.threads = 1});
+  devices.push_back(devices.front());
+  const Profile found =
+      profile(wide_mlp(), samples(), {cross_entropy}, devices);
+  EXPECT_EQ(found.uneven, 0);
+  EXPECT_EQ(found.foreign, ForeignCost{});
+}
+
 TEST(Profiler, values_from_others_are_measured_where_there_are_others) {
   const Model model = wide_mlp();
   const Devices both = two_devices();

@@ -7,6 +7,7 @@
 #include <map>
 #include <random>
 
+#include "cleave/error.h"
 #include "cleave/schedule/order.h"
 #include "cleave/schedule/simulate_lending.h"
 #include "tests/schedule/shapes.h"
@@ -377,6 +378,41 @@ TEST(SimulateLending, what_moves_takes_longer) {
     moves += moved ? 1 : 0;
   }
   EXPECT_GT(moves, 0);
+}
+
+// Of the first rank, B0 begins beside B1 of the second; all else alone.
+TEST(SimulateOwn, ranks_of_one_core_have_what_others_leave_them) {
+  ScheduleCosts costs = costs_of(2);
+  costs.forward_message = costs.backward_message = {Seconds{0.25}};
+  costs.cores = {7, 7};
+  const Timeline timeline = simulate_own(rows_of("rank 0: 0F0 0F1 0B0 0B1\n"
+                                                 "rank 1: 1F0 1F1 1B0 1B1\n"),
+                                         costs);
+  std::vector<Seconds> times;
+  for (const Span& span : timeline.rows[0]) {
+    times.push_back(span.end - span.start);
+  }
+  EXPECT_EQ(times, (std::vector<Seconds>{{0.5}, {0.5}, {2}, {1}}));
+  costs.cores = {7};
+  EXPECT_THROW(simulate_own(rows_of(kOneFOneB), costs), Error);
+}
+
+TEST(SimulateOwn, ranks_with_cores_of_their_own_take_turns_with_nobody) {
+  for (const ScheduleKind& kind : kSchedules) {
+    const Schedule schedule = make_schedule(
+        kind.name, shapes_of(kind, /*ranks=*/3, /*microbatches=*/6).front());
+    std::mt19937 random(9);
+    ScheduleCosts costs = costs_of(schedule.stages, &random);
+    costs.updates.clear();  // drawn behind a row, and done before its end
+    const Timeline alone = simulate(schedule, costs);
+    for (const std::vector<int>& cores :
+         {std::vector<int>{}, std::vector<int>{-1, -1, -1}, {4, 2, 3}}) {
+      costs.cores = cores;
+      const Timeline own = simulate_own(rows_of(schedule), costs);
+      EXPECT_NEAR(own.length.value, alone.length.value, 1e-9) << kind.name;
+      EXPECT_NEAR(own.bubble(), alone.bubble(), 1e-9) << kind.name;
+    }
+  }
 }
 
 TEST(SimulateOwnSteps, take_the_period_of_ranks_that_do_not_lend) {
