@@ -189,7 +189,8 @@ std::vector<Plan> searched(const std::vector<Plan>& plans,
   return found;
 }
 
-// With times that vary, and with devices that lend where that pays.
+// With times that vary, and with devices that lend where that pays: not where
+// they share cores, for what one leaves of its core another has anyway.
 Plan as_it_will_run(Plan plan,
                     const Profile& profile,
                     const PlanRequest& request) {
@@ -198,7 +199,7 @@ Plan as_it_will_run(Plan plan,
   }
   const Schedule schedule = schedule_of(plan, plan.microbatches);
   predict_unsteady(plan, schedule, profile, request.caller);
-  if (request.lend && request.replicas == 1) {
+  if (request.lend && request.replicas == 1 && !share_cores(plan)) {
     Plan lent = plan;
     lent.lend = true;
     lent.moving = profile.moving;

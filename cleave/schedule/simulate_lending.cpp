@@ -74,29 +74,23 @@ class Cores {
     }
   }
 
-  // How much longer than planned an action of `row` takes that `who` begins
-  // now. REQUIRES: `who` is idle.
-  double factor(Rank who, Rank row, const std::vector<bool>& idle) const {
-    if (cores_.empty()) {
+  // What share of the planned time it takes what this rank begins now. REQUIRES:
+  // it is idle.
+  double factor(Rank who, const std::vector<bool>& idle) const {
+    if (cores_.empty() || cores_[who.value] < 0) {
       return 1;
     }
-    const auto busy = [&](Rank rank) { return !idle[rank.value]; };
-    const auto any = [](Rank) { return true; };
-    return (1.0 + others_of(who, busy)) / (1.0 + others_of(row, any));
+    int all = 0;
+    int computing = 1;
+    for (std::size_t rank = 0; rank < cores_.size(); ++rank) {
+      const bool shares = cores_[rank] == cores_[who.value];
+      all += shares ? 1 : 0;
+      computing += shares && !idle[rank] ? 1 : 0;
+    }
+    return static_cast<double>(computing) / all;
   }
 
  private:
-  // Those of the same core of whom that is true.
-  int others_of(Rank rank, const auto& is_true) const {
-    int count = 0;
-    const int core = cores_[rank.value];
-    for (Rank other; other.value < std::ssize(cores_); ++other.value) {
-      const bool shares = core >= 0 && cores_[other.value] == core;
-      count += shares && other != rank && is_true(other) ? 1 : 0;
-    }
-    return count;
-  }
-
   const std::vector<int>& cores_;
 };
 
@@ -221,7 +215,7 @@ class LendingRun {
     const Rank who = turn.who;
     const SharedAction& shared = turns_.at(turn);
     const int stage = shared.action.stage.value;
-    const double shared_core = cores_.factor(who, turn.row, idle_);
+    const double shared_core = cores_.factor(who, idle_);
     const double factor =
         shared_core * delays_.factor(who) * cost_of_moving(stage, who);
     const Seconds time =
