@@ -17,7 +17,8 @@ struct LayerCost {
   Seconds weight;    // gradients of the weights, where they can wait
   Seconds update;    // the optimizer, once per step
   Bytes parameters;
-  Bytes copies;  // of parameters, in the precision it computes in
+  Bytes copies;  // of parameters, in the precision it computes in; and what
+                 // an optimizer counts
   // What stays in memory from forward to backward because of this layer, when
   // it follows the layer before it on the same device. Below zero where it lets
   // go of more than it makes: of results before it that nobody needs any more.

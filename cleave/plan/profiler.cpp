@@ -77,7 +77,7 @@ LayerCost sizes_of(const std::string& name,
                    Bytes activations) {
   return {.name = name,
           .parameters = trial.parameter_bytes(),
-          .copies = trial.copied_bytes(),
+          .copies = trial.copied_bytes() + trial.count_bytes(),
           .activations = activations,
           .kept_for_weights = needs.turn.kept_for_weights,
           .working = needs.turn.working,

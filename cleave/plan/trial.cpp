@@ -227,6 +227,10 @@ Bytes Trial::parameter_bytes() const {
   return {bytes};
 }
 
+Bytes Trial::count_bytes() const {
+  return {static_cast<std::int64_t>(parameters_.size() * sizeof(float))};
+}
+
 Bytes Trial::freed_by_dropping(at::Tensor& value) const {
   const Bytes before = memory_->live();
   value = at::Tensor();

@@ -103,6 +103,9 @@ class Trial {
   Bytes copied_bytes() const { return stage_.network().copied(); }
   Bytes parameter_bytes() const;
 
+  // Of an optimizer that counts the steps of every parameter.
+  Bytes count_bytes() const;
+
  private:
   void drop_gradients();
   void take_turn(const Values& inputs, const Batch& batch, const Loss& loss);

@@ -12,6 +12,32 @@ bool makes_gradients(Op op, bool split) {
   return op == Op::weight || (op == Op::backward && !split);
 }
 
+// Those that leave some gradients of weights to a W.
+std::set<StageId> stages_with_weights(const Row& row) {
+  std::set<StageId> stages;
+  for (const auto& [op, microbatch, stage] : row) {
+    if (op == Op::weight) {
+      stages.insert(stage);
+    }
+  }
+  return stages;
+}
+
+// With what the first to make gradients needs.
+StageBytes as_for_the_first(StageBytes bytes) {
+  bytes.whole_need = bytes.first_whole_need;
+  bytes.weight_need = bytes.first_weight_need;
+  return bytes;
+}
+
+// A B without W where the stage has other Ws does both, one after the other.
+// What it hands on is there by then.
+Bytes needed_by_both(const StageBytes& bytes) {
+  const Bytes after = bytes.kept_for_weights - bytes.kept + bytes.returning +
+                      bytes.shared + bytes.weight_need;
+  return std::max(bytes.backward_need, after) + bytes.sums;
+}
+
 }  // namespace
 
 std::vector<int> peak_in_flight(const Schedule& schedule) {
@@ -48,6 +74,7 @@ std::vector<std::vector<MemoryUse>> memory_uses(
   std::vector<std::vector<MemoryUse>> uses;
   for (const Row& row : schedule.rows) {
     std::vector<MemoryUse>& of_row = uses.emplace_back();
+    const std::set<StageId> with_weights = stages_with_weights(row);
     std::set<StageId> has_gradients;
     for (const auto& [op, microbatch, stage] : row) {
       MemoryUse& use = of_row.emplace_back();
@@ -56,13 +83,14 @@ std::vector<std::vector<MemoryUse>> memory_uses(
       }
       const StageBytes& bytes = stages.at(stage.value);
       const bool split = order.is_split(stage, microbatch);
-      use = {needed_for(op, bytes, split), change_by(op, bytes, split)};
-      if (makes_gradients(op, split) && has_gradients.insert(stage).second) {
-        use.needed =
-            (split ? bytes.first_weight_need : bytes.first_whole_need) +
-            bytes.sums;
-        use.change += bytes.gradients;
+      const bool is_first =
+          makes_gradients(op, split) && has_gradients.insert(stage).second;
+      const StageBytes now = is_first ? as_for_the_first(bytes) : bytes;
+      use = {needed_for(op, now, split), change_by(op, now, split)};
+      if (op == Op::backward && !split && with_weights.contains(stage)) {
+        use.needed = needed_by_both(now);
       }
+      use.change += is_first ? bytes.gradients : Bytes{};
     }
   }
   return uses;

@@ -60,6 +60,32 @@ TEST(PeakBytes,
   EXPECT_EQ(peak("F0 F1 B0 B1"), Bytes{20 + 400 + 100});
 }
 
+// A stage that leaves gradients of weights to Ws has them for a moment also
+// where the W is part of the B.
+TEST(PeakBytes, counts_backwards_without_w_among_others_as_both) {
+  std::vector<StageBytes> one{{.kept = {10},
+                               .kept_for_weights = {30},
+                               .backward_need = {25},
+                               .whole_need = {1},
+                               .first_whole_need = {2},
+                               .weight_need = {5},
+                               .first_weight_need = {9},
+                               .sums = {100}}};
+  const auto peak = [&](const std::string& row) {
+    return peak_bytes(parse_schedule("rank 0: " + row + "\n"), one).at(0);
+  };
+  EXPECT_EQ(peak("F0 B0 F1 B1"), Bytes{10 + 2 + 100});
+  EXPECT_EQ(peak("F0 B0 F1 B1 W1"), Bytes{30 + 9 + 100});
+  EXPECT_EQ(peak("F0 F1 B0 B1 W1"), Bytes{10 + 30 + 9 + 100});
+  EXPECT_EQ(peak("F0 B0 W0 F1 F2 B1 F3 B2 W2 B3"), Bytes{10 + 30 + 5 + 100});
+  one[0].returning = {3};
+  one[0].shared = {4};
+  EXPECT_EQ(peak("F0 F1 B0 B1 W1"), Bytes{10 + 30 + 3 + 4 + 9 + 100});
+  one[0].backward_need = {200};
+  one[0].sums = {};
+  EXPECT_EQ(peak("F0 F1 B0 B1 W1"), Bytes{20 + 200});
+}
+
 TEST(PeakBytes, adds_up_the_stages_of_a_rank) {
   const Schedule v = with_messages(
       parse_schedule("rank 0: 0F0 0F1 3F0 3B0 3F1 3B1 3W0 3W1 0B0 0B1\n"

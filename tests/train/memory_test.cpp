@@ -2,6 +2,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <map>
+
+#include "cleave/model/families.h"
+#include "cleave/plan/basis.h"
 #include "cleave/plan/measured_plan.h"
 #include "cleave/plan/plan_schedule.h"
 #include "cleave/schedule/registry.h"
@@ -50,9 +54,6 @@ struct Sizable {
   Batch batch;
   double most = 1.2;  // predicted, of what is measured
 };
-
-// Measured at most, of what is predicted: little things are not counted.
-constexpr double kNearly = 1.01;
 
 std::vector<Sizable> sizable_networks() {
   const at::Tensor text = torch::randint(512, {8, 65});
@@ -107,12 +108,75 @@ TEST(Memory, is_not_more_than_predicted_and_not_much_less) {
       const std::vector<Bytes> predicted = predicted_peaks(plan);
       const std::vector<Bytes> measured = trainer.peak_memory();
       for (size_t rank = 0; rank < predicted.size(); ++rank) {
-        EXPECT_LE(measured[rank].value, kNearly * predicted[rank].value)
+        EXPECT_LE(measured[rank], predicted[rank])
             << name << ", " << schedule << ", rank " << rank;
         EXPECT_LT(predicted[rank].value, most * measured[rank].value)
             << name << ", " << schedule << ", rank " << rank;
       }
     }
+  }
+}
+
+// Whether a stage has both: backwards that leave a W, and others.
+bool has_mixed_stage(const Schedule& schedule) {
+  std::map<StageId, int> weights;
+  for (const Row& row : schedule.rows) {
+    for (const Action& action : row) {
+      weights[action.stage] += action.op == Op::weight ? 1 : 0;
+    }
+  }
+  return std::ranges::any_of(weights, [&](const auto& entry) {
+    return entry.second > 0 && entry.second < schedule.microbatches;
+  });
+}
+
+// Stages whose times let the search leave some Ws in their Bs, also where the
+// device needs most.
+TEST(Memory, of_stages_with_and_without_w_is_not_more_than_predicted) {
+  const Model model =
+      mlp({.input = {784}, .outputs = 10, .width = 128, .depth = 32});
+  const Batch batch{torch::randn({256, 784}), torch::randint(10, {256})};
+  const Batch part{batch.inputs.narrow(0, 0, 64),
+                   batch.targets.narrow(0, 0, 64)};
+  const Devices devices = test_devices(2);
+  const std::vector<DeviceSpec> specs = device_specs(devices);
+  const PlanBasis basis(profile(model, part, {cross_entropy}, devices),
+                        {.batch = 256, .microbatches = 4},
+                        2);
+  Plan plan{.model = model.name(),
+            .batch = 256,
+            .microbatches = 4,
+            .schedule = "auto",
+            .stages = {stage_of(basis, specs[0], 0, 15),
+                       stage_of(basis, specs[1], 15, 36),
+                       stage_of(basis, specs[1], 36, 48),
+                       stage_of(basis, specs[0], 48, 66)},
+            .step = Seconds{1}};
+  const double times[][4] = {{0.2306, 0.1886, 0.2296, 0.0996},
+                             {0.2694, 0.3016, 0.2683, 0.1011},
+                             {0.1514, 0.1842, 0.1505, 0.0557},
+                             {0.2281, 0.2474, 0.2082, 0.0772}};
+  for (int stage = 0; stage < 4; ++stage) {
+    const auto& [forward, backward, weight, update] = times[stage];
+    StagePlan& set = plan.stages[stage];
+    set.forward = 1e-3 * Seconds{forward};
+    set.backward = 1e-3 * Seconds{backward};
+    set.weight = 1e-3 * Seconds{weight};
+    set.update = 1e-3 * Seconds{update};
+  }
+  const Schedule schedule = schedule_of(plan, 4);
+  ASSERT_TRUE(has_mixed_stage(schedule)) << to_text(schedule);
+  predict_unsteady(plan, schedule, basis.profile, {});
+  Trainer trainer(model, plan, devices, {});
+  for (int step = 1; step <= 4; ++step) {
+    trainer.step(batch);
+  }
+  const std::vector<Bytes> predicted = predicted_peaks(plan);
+  const std::vector<Bytes> measured = trainer.peak_memory();
+  for (size_t rank = 0; rank < predicted.size(); ++rank) {
+    EXPECT_LE(measured[rank], predicted[rank]) << "rank " << rank;
+    EXPECT_GT(measured[rank].value, 0.87 * predicted[rank].value)
+        << "rank " << rank;
   }
 }
 
@@ -168,7 +232,7 @@ TEST(Memory, falls_with_shards_as_predicted) {
     const Peaks divided = peaks_with(shard);
     EXPECT_LT(divided.predicted, 0.9 * before.predicted);
     EXPECT_LT(divided.measured, before.measured);
-    EXPECT_LE(divided.measured, kNearly * divided.predicted);
+    EXPECT_LE(divided.measured, divided.predicted);
     // Between threads, what others sent takes no memory here.
     EXPECT_LT(divided.predicted, 1.5 * divided.measured);
     before = divided;
