@@ -224,12 +224,14 @@ Devices Job::devices(const Config& config) {
                       own.cores.empty() ? "any" : list_of(own.cores)))) {
     table_ += line;
   }
+  const std::string own_host = hub_->place(hub_->rank()).host;
   Devices devices;
   for (Rank rank; rank.value < hub_->ranks(); ++rank.value) {
     devices.push_back({.name = "mpi:" + std::to_string(rank.value),
                        .cores = {},
                        .threads = own.threads,
-                       .memory = options.memory});
+                       .memory = options.memory,
+                       .elsewhere = hub_->place(rank).host != own_host});
   }
   devices[hub_->rank().value] = own;
   messages_ = measure_messages(*others_);

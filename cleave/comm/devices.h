@@ -13,6 +13,7 @@ struct Device {
   std::vector<int> cores;  // empty: wherever the system puts it
   int threads = 1;         // that one operation may use
   Bytes memory;            // its budget; zero: without limit
+  bool elsewhere = false;  // on another machine
 };
 
 using Devices = std::vector<Device>;

@@ -217,13 +217,15 @@ void add_found(const Rehearsed& found, const KindOf& kind_of, Profile& result) {
   }
 }
 
-void measure_layers(const Model& model,
-                    const Batch& batch,
-                    const ProfileOptions& options,
-                    Seat& seat,
-                    Transport& others,
-                    Profile& result) {
-  const std::int64_t devices = others.ranks();
+// On one of the devices, which measure at the same time. `devices`: those that
+// the model is for, also if not all of them measure.
+Profile measure(const Model& model,
+                const Batch& batch,
+                const ProfileOptions& options,
+                std::int64_t devices,
+                Seat& seat,
+                Transport& others) {
+  Profile result{.model = model.name(), .microbatch = batch.inputs.size(0)};
   const auto memory = std::make_shared<DeviceMemory>();
   const MemoryScope scope(memory);
   const std::map<std::string, Kind> kinds =
@@ -249,22 +251,6 @@ void measure_layers(const Model& model,
   }
   take_off_next(kinds, result);
   result.measured = static_cast<int>(kinds.size());
-}
-
-// On one of the devices, which measure at the same time.
-Profile profile_on(const Model& model,
-                   const Batch& microbatch,
-                   const ProfileOptions& options,
-                   const Devices& devices,
-                   int own,
-                   Rotation& rotation,
-                   InProcessHub& hub) {
-  Profile result{.model = model.name(),
-                 .microbatch = microbatch.inputs.size(0),
-                 .device = devices[own].name};
-  Seat seat(rotation, own);
-  const auto others = hub.connect({own});
-  measure_layers(model, microbatch, options, seat, *others, result);
   return result;
 }
 
@@ -313,12 +299,14 @@ Profile mean_of(const std::vector<Profile>& found) {
   return mean;
 }
 
-// The first ones, as long as each has cores of its own.
-Devices with_own_cores(const Devices& devices) {
+// Those of this machine, of those that share a core the first.
+Devices that_can_measure(const Devices& devices) {
   Devices found;
   for (const Device& device : devices) {
-    if (device.cores.empty() ||
-        std::ranges::count(found, device.cores, &Device::cores) == 0) {
+    const bool shares =
+        !device.cores.empty() &&
+        std::ranges::count(found, device.cores, &Device::cores) > 0;
+    if (!shares && !device.elsewhere) {
       found.push_back(device);
     }
   }
@@ -331,7 +319,7 @@ Profile profile(const Model& model,
                 const Batch& microbatch,
                 const ProfileOptions& options,
                 const Devices& all) {
-  const Devices devices = with_own_cores(all);
+  const Devices devices = that_can_measure(all);
   Rotation rotation(devices);
   InProcessHub hub(static_cast<int>(devices.size()), Rotation::kPatience);
   std::vector<Profile> found(devices.size());
@@ -340,8 +328,11 @@ Profile profile(const Model& model,
   for (int device = 0; device < std::ssize(devices); ++device) {
     threads.emplace_back([&, device] {
       try {
-        found[device] = profile_on(
-            model, microbatch, options, devices, device, rotation, hub);
+        Seat seat(rotation, device);
+        const auto others = hub.connect({device});
+        found[device] =
+            measure(model, microbatch, options, std::ssize(all), seat, *others);
+        found[device].device = devices[device].name;
       } catch (...) {
         hub.abort(std::current_exception());
       }

@@ -368,6 +368,19 @@ TEST(Profiler, of_devices_that_share_a_core_one_is_measured) {
   EXPECT_EQ(found.foreign, ForeignCost{});
 }
 
+TEST(Profiler, devices_of_other_machines_are_not_measured) {
+  Devices devices = two_devices();
+  devices[1].elsewhere = true;
+  const Profile found =
+      profile(wide_mlp(), samples(), {cross_entropy}, devices);
+  EXPECT_EQ(found.device, devices[0].name);
+  EXPECT_EQ(found.foreign, ForeignCost{});
+  devices[0].elsewhere = true;
+  devices[1].elsewhere = false;
+  EXPECT_EQ(profile(wide_mlp(), samples(), {cross_entropy}, devices).device,
+            devices[1].name);
+}
+
 TEST(Profiler, values_from_others_are_measured_where_there_are_others) {
   const Model model = wide_mlp();
   const Devices both = two_devices();
