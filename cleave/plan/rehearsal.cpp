@@ -260,6 +260,26 @@ Seconds Rehearsal::beside_turns(std::vector<Seconds> Times::*part) const {
   return std::max(Seconds{}, median_of(rounds_.*part) - turns);
 }
 
+// By kind. What rounds take beside turns is added to those of layers, more to
+// longer ones.
+std::map<int, Seconds> Rehearsal::times_in_rounds(
+    std::vector<Seconds> Times::*part) const {
+  const Seconds nothing = median_of(times_.at(kNothing).*part);
+  const auto own = [&](int kind) {
+    return std::max(Seconds{}, median_of(times_.at(kind).*part) - nothing);
+  };
+  Seconds all;
+  for (const Actor& actor : actors_) {
+    all += own(actor.kind);
+  }
+  const double longer = all > Seconds{} ? 1 + beside_turns(part) / all : 1;
+  std::map<int, Seconds> found;
+  for (const auto& [kind, times] : times_) {
+    found[kind] = nothing + longer * own(kind);
+  }
+  return found;
+}
+
 // By what share a round takes longer than this where the seat always changes.
 double Rehearsal::cost_of_moving(Seconds turn, Seat& seat) {
   const Times moving = take_steps(kMovingSteps, {.changing = &seat});
@@ -297,16 +317,16 @@ Rehearsed Rehearsal::run(Seat& seat, Transport& others) {
     add_shares_of_median(part, shares);
   }
   Rehearsed found{.spread = most_of(std::move(shares))};
+  const auto forward = times_in_rounds(&Times::forward);
+  const auto backward = times_in_rounds(&Times::backward);
+  const auto weight = times_in_rounds(&Times::weight);
+  const auto update = times_in_rounds(&Times::update);
   for (const auto& [kind, times] : times_) {
-    found.times[kind] = {median_of(times.forward),
-                         median_of(times.backward),
-                         median_of(times.weight),
-                         median_of(times.update)};
+    found.times[kind] = {forward.at(kind),
+                         backward.at(kind),
+                         weight.at(kind),
+                         update.at(kind)};
   }
-  found.beside = {beside_turns(&Times::forward),
-                  beside_turns(&Times::backward),
-                  beside_turns(&Times::weight),
-                  beside_turns(&Times::update)};
   // All devices take the same steps, or none.
   const Seconds turn = time_of_turn(staying);
   if (seat.all(others.ranks() > 1 && turn > Seconds{} &&

@@ -15,9 +15,9 @@ namespace cleave {
 
 // What a rehearsal found.
 struct Rehearsed {
-  std::map<int, Timing> times;  // by kind, medians
-  Timing beside;      // what a round of turns takes beside them: its first ones
-                      // find other code and data in the caches
+  // By kind, medians; and of what whole rounds of turns take beside those, the
+  // share that is theirs: the first ones find other code and data in the caches.
+  std::map<int, Timing> times;
   double spread = 0;  // of whole rounds, and
   double moving = 0;  // on changing cores, as in a Profile
   ForeignCost foreign;
@@ -77,6 +77,8 @@ class Rehearsal {
 
   static Seconds time_of_turn(const Times& rounds);
   Seconds beside_turns(std::vector<Seconds> Times::*part) const;
+  std::map<int, Seconds> times_in_rounds(
+      std::vector<Seconds> Times::*part) const;
   double cost_of_moving(Seconds turn, Seat& seat);
   ForeignCost cost_of_foreign(Transport& others);
   Times take_steps(int steps, Manner manner);
