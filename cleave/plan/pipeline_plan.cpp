@@ -22,6 +22,10 @@ namespace {
 // out slower than measured.
 constexpr double kAsFast = 1.005;
 
+// What lending itself takes for an action, at most, is not predicted: in steps
+// of half a millisecond it is more than lending gains.
+constexpr Seconds kLendingTakes{15e-6};
+
 // Plans whose steps differ by less may be the other way round where times vary
 // and devices lend.
 constexpr double kRivals = 1.05;
@@ -189,6 +193,14 @@ std::vector<Plan> searched(const std::vector<Plan>& plans,
   return found;
 }
 
+std::size_t longest_row(const Schedule& schedule) {
+  std::size_t most = 0;
+  for (const Row& row : schedule.rows) {
+    most = std::max(most, row.size());
+  }
+  return most;
+}
+
 // With times that vary, and with devices that lend where that pays: not where
 // they share cores, for what one leaves of its core another has anyway.
 Plan as_it_will_run(Plan plan,
@@ -204,7 +216,9 @@ Plan as_it_will_run(Plan plan,
     lent.lend = true;
     lent.moving = profile.moving;
     predict_unsteady(lent, schedule, profile, request.caller);
-    plan = lent.step <= kAsFast * plan.step ? lent : plan;
+    const Seconds taken =
+        static_cast<double>(longest_row(schedule)) * kLendingTakes;
+    plan = lent.step + taken <= kAsFast * plan.step ? lent : plan;
   }
   return plan;
 }

@@ -204,8 +204,10 @@ void add_found(const Rehearsed& found, const KindOf& kind_of, Profile& result) {
   result.foreign =
       found.foreign.bytes.value > 0 ? found.foreign : result.foreign;
   const Timing& nothing = found.times.at(Rehearsal::kNothing);
-  result.overhead = {
-      nothing.forward, nothing.backward, nothing.weight, nothing.update};
+  result.overhead = {nothing.forward + found.beside.forward,
+                     nothing.backward + found.beside.backward,
+                     nothing.weight + found.beside.weight,
+                     nothing.update + found.beside.update};
   for (const auto& [first, timing] : found.times) {
     if (first != Rehearsal::kNothing) {
       for (const int layer : kind_of.at(first)->layers) {

@@ -94,23 +94,24 @@ void Rehearsal::add(int first, int end, int kind, const Values& inputs) {
        /*follows=*/false,
        inputs,
        {},
-       std::make_unique<Trial>(model_, first, end, options_, memory_)});
-  actors_.push_back(
-      {kNothing,
-       /*follows=*/false,
-       {at::zeros({1}).requires_grad_()},
-       {},
-       std::make_unique<Trial>(nothing_, 0, 1, options_, memory_)});
+       std::make_unique<Trial>(model_, first, end, options_, memory_),
+       {}});
+  actors_.push_back({kNothing,
+                     /*follows=*/false,
+                     {at::zeros({1}).requires_grad_()},
+                     {},
+                     std::make_unique<Trial>(nothing_, 0, 1, options_, memory_),
+                     {}});
 }
 
-void Rehearsal::have_turns(std::vector<Seconds> Times::*part, const Act& act) {
+void Rehearsal::have_turns(Part part, const Act& act) {
   if (manner_.changing != nullptr) {
     manner_.changing->change();
   }
   Seconds all;
   for (Actor& actor : actors_) {
     const Seconds taken = act(actor);
-    (times_[actor.kind].*part).push_back(taken);
+    (actor.times.*part).push_back(taken);
     all += taken;
   }
   (rounds_.*part).push_back(all);
@@ -206,7 +207,9 @@ Seconds Rehearsal::swap(Channel channel,
 }
 
 void Rehearsal::forget_times() {
-  times_.clear();
+  for (Actor& actor : actors_) {
+    actor.times = {};
+  }
   rounds_ = {};
 }
 
@@ -251,33 +254,40 @@ Rehearsal::Actor* Rehearsal::middle() {
   return following.empty() ? nullptr : following[following.size() / 2];
 }
 
-// What a round takes beside the medians of those who had their turns.
-Seconds Rehearsal::beside_turns(std::vector<Seconds> Times::*part) const {
-  Seconds turns;
+// The median of all turns of the kind, wherever in a round they are.
+Seconds Rehearsal::time_of(int kind, Part part) const {
+  std::vector<Seconds> times;
   for (const Actor& actor : actors_) {
-    turns += median_of(times_.at(actor.kind).*part);
+    if (actor.kind == kind) {
+      const std::vector<Seconds>& own = actor.times.*part;
+      times.insert(times.end(), own.begin(), own.end());
+    }
   }
-  return std::max(Seconds{}, median_of(rounds_.*part) - turns);
+  return median_of(std::move(times));
 }
 
-// By kind. What rounds take beside turns is added to those of layers, more to
-// longer ones.
-std::map<int, Seconds> Rehearsal::times_in_rounds(
-    std::vector<Seconds> Times::*part) const {
-  const Seconds nothing = median_of(times_.at(kNothing).*part);
-  const auto own = [&](int kind) {
-    return std::max(Seconds{}, median_of(times_.at(kind).*part) - nothing);
-  };
-  Seconds all;
+// By what factor layers take longer than in their medians in whole rounds, of
+// which nearly each has a turn that takes longer.
+double Rehearsal::longer_in_rounds(Part part) const {
+  const Seconds nothing = time_of(kNothing, part);
+  Seconds turns;
+  Seconds layers;
   for (const Actor& actor : actors_) {
-    all += own(actor.kind);
+    const Seconds median = median_of(actor.times.*part);
+    turns += median;
+    layers += std::max(Seconds{}, median - nothing);
   }
-  const double longer = all > Seconds{} ? 1 + beside_turns(part) / all : 1;
-  std::map<int, Seconds> found;
-  for (const auto& [kind, times] : times_) {
-    found[kind] = nothing + longer * own(kind);
+  const Seconds longer = std::max(Seconds{}, median_of(rounds_.*part) - turns);
+  return layers > Seconds{} ? 1 + longer / layers : 1;
+}
+
+// What turns take longer in their places than others of their kind.
+Seconds Rehearsal::beside_turns(Part part) const {
+  Seconds longer;
+  for (const Actor& actor : actors_) {
+    longer += median_of(actor.times.*part) - time_of(actor.kind, part);
   }
-  return found;
+  return std::max(Seconds{}, longer);
 }
 
 // By what share a round takes longer than this where the seat always changes.
@@ -300,7 +310,7 @@ ForeignCost Rehearsal::cost_of_foreign(Transport& others) {
     add(take_steps(1, {}), own);
     add(take_steps(1, {.others = &others}), foreign);
   }
-  const auto longer = [&](std::vector<Seconds> Times::*part) {
+  const auto longer = [&](Part part) {
     return std::max(Seconds{}, median_of(foreign.*part) - median_of(own.*part));
   };
   return {middle() != nullptr ? bytes_of(middle()->inputs) : Bytes{},
@@ -317,15 +327,14 @@ Rehearsed Rehearsal::run(Seat& seat, Transport& others) {
     add_shares_of_median(part, shares);
   }
   Rehearsed found{.spread = most_of(std::move(shares))};
-  const auto forward = times_in_rounds(&Times::forward);
-  const auto backward = times_in_rounds(&Times::backward);
-  const auto weight = times_in_rounds(&Times::weight);
-  const auto update = times_in_rounds(&Times::update);
-  for (const auto& [kind, times] : times_) {
-    found.times[kind] = {forward.at(kind),
-                         backward.at(kind),
-                         weight.at(kind),
-                         update.at(kind)};
+  for (const auto& [time, part] : kParts) {
+    const Seconds nothing = time_of(kNothing, part);
+    const double longer = longer_in_rounds(part);
+    for (const Actor& actor : actors_) {
+      found.times[actor.kind].*time =
+          nothing + longer * (time_of(actor.kind, part) - nothing);
+    }
+    found.beside.*time = beside_turns(part);
   }
   // All devices take the same steps, or none.
   const Seconds turn = time_of_turn(staying);

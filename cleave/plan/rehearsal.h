@@ -4,6 +4,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "cleave/comm/transport.h"
@@ -15,9 +16,11 @@ namespace cleave {
 
 // What a rehearsal found.
 struct Rehearsed {
-  // By kind, medians; and of what whole rounds of turns take beside those, the
-  // share that is theirs: the first ones find other code and data in the caches.
+  // By kind, medians; and their share of what whole rounds of turns take longer
+  // than the medians of all turns.
   std::map<int, Timing> times;
+  Timing beside;  // what turns of the same kind take longer in a round where
+                  // others found other code and data in the caches
   double spread = 0;  // of whole rounds, and
   double moving = 0;  // on changing cores, as in a Profile
   ForeignCost foreign;
@@ -50,14 +53,6 @@ class Rehearsal {
   static constexpr int kNothing = -1;
 
  private:
-  struct Actor {
-    int kind;
-    bool follows = false;  // takes what the layer before makes
-    Values inputs;         // where those of the layer before do not fit
-    Values seeds;          // the same of gradients
-    std::unique_ptr<Trial> trial;
-  };
-
   // What turns took, one by one; the updates, step by step.
   struct Times {
     std::vector<Seconds> forward;
@@ -65,6 +60,23 @@ class Rehearsal {
     std::vector<Seconds> weight;
     std::vector<Seconds> update;
   };
+
+  using Part = std::vector<Seconds> Times::*;
+
+  struct Actor {
+    int kind;
+    bool follows = false;  // takes what the layer before makes
+    Values inputs;         // where those of the layer before do not fit
+    Values seeds;          // the same of gradients
+    std::unique_ptr<Trial> trial;
+    Times times;
+  };
+
+  static constexpr std::pair<Seconds Timing::*, Part> kParts[] = {
+      {&Timing::forward, &Times::forward},
+      {&Timing::backward, &Times::backward},
+      {&Timing::weight, &Times::weight},
+      {&Timing::update, &Times::update}};
 
   // What a trial does in its turn, and how long that takes it.
   using Act = std::function<Seconds(Actor&)>;
@@ -76,9 +88,9 @@ class Rehearsal {
   };
 
   static Seconds time_of_turn(const Times& rounds);
-  Seconds beside_turns(std::vector<Seconds> Times::*part) const;
-  std::map<int, Seconds> times_in_rounds(
-      std::vector<Seconds> Times::*part) const;
+  Seconds time_of(int kind, Part part) const;
+  double longer_in_rounds(Part part) const;
+  Seconds beside_turns(Part part) const;
   double cost_of_moving(Seconds turn, Seat& seat);
   ForeignCost cost_of_foreign(Transport& others);
   Times take_steps(int steps, Manner manner);
@@ -87,7 +99,7 @@ class Rehearsal {
   void take_step(int microbatches);
   Actor* middle();
   Seconds swap(Channel channel, Microbatch microbatch, Values& values);
-  void have_turns(std::vector<Seconds> Times::*part, const Act& act);
+  void have_turns(Part part, const Act& act);
   void forward(Microbatch microbatch);
   void backward(Microbatch microbatch);
   void weights(Microbatch microbatch);
@@ -100,9 +112,8 @@ class Rehearsal {
   std::shared_ptr<DeviceMemory> memory_;
   std::list<Actor> actors_;
   Manner manner_;
-  Actor* receives_ = nullptr;   // from others, if they are sent anything
-  std::map<int, Times> times_;  // by kind
-  Times rounds_;                // of all that had their turns
+  Actor* receives_ = nullptr;  // from others, if they are sent anything
+  Times rounds_;               // of all that had their turns
 };
 
 }  // namespace cleave
