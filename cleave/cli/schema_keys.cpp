@@ -198,7 +198,7 @@ constexpr std::array kKeys{
     Key{"parallel.lend",
         slot<&Config::parallel, &ParallelConfig::lend>,
         "a device that waits does the work of others where the plan finds that "
-        "it pays: devices of one process, one replica"},
+        "it pays: devices of one process with cores of their own, one replica"},
     Key{"parallel.plan",
         slot<&Config::parallel, &ParallelConfig::plan>,
         "file of a saved plan to use; empty: make one"},
