@@ -126,6 +126,12 @@ void settle_on(const Device& device) {
   use_threads(device.threads);
 }
 
+std::ptrdiff_t count_on_cores_of(const Device& device, const Devices& devices) {
+  return device.cores.empty()
+             ? 0
+             : std::ranges::count(devices, device.cores, &Device::cores);
+}
+
 bool take_all_cores(const Devices& devices) {
   std::size_t threads = 0;
   for (const Device& device : devices) {

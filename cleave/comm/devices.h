@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,10 @@ Device shared_device(int index, int count, const DeviceOptions& options = {});
 // Binds the calling thread, and the team of threads its operations use, to the
 // device's cores.
 void settle_on(const Device& device);
+
+// How many of these have the very cores of the device, itself included if it is
+// one of them. None where it is not known which it has.
+std::ptrdiff_t count_on_cores_of(const Device& device, const Devices& devices);
 
 // Whether the threads of these devices leave no core of this process to others.
 // False where it is not known which cores they have.

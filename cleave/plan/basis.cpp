@@ -140,6 +140,11 @@ LayerCost layer_in_stage(const std::vector<LayerCost>& layers,
   return cost;
 }
 
+bool have_common_caches(const StagePlan& one, const StagePlan& other) {
+  return one.device == other.device ||
+         (one.core >= 0 && one.core == other.core);
+}
+
 // From the time of steps that follow each other, and one of them alone.
 void predict_step(Plan& plan, Seconds period, const Timeline& timeline) {
   plan.step = whole_picoseconds(period);
@@ -272,19 +277,22 @@ Seconds foreign_time(Bytes bytes,
              : Seconds{};
 }
 
-void add_foreign(const Profile& profile, std::vector<StagePlan>& stages) {
+void add_foreign(const Profile& profile,
+                 const std::vector<double>& speeds,
+                 std::vector<StagePlan>& stages) {
   for (std::size_t i = 1; i < stages.size(); ++i) {
     StagePlan& before = stages[i - 1];
     StagePlan& stage = stages[i];
-    if (before.device == stage.device) {
+    if (have_common_caches(before, stage)) {
       continue;
     }
     const Bytes crossing = stage.returning;  // a gradient for every value
-    stage.forward = whole_picoseconds(
-        stage.forward + foreign_time(crossing, &ForeignCost::forward, profile));
-    before.backward = whole_picoseconds(
-        before.backward +
-        foreign_time(crossing, &ForeignCost::backward, profile));
+    const auto add = [&](Seconds& time, auto part, double speed) {
+      time = whole_picoseconds(time +
+                               foreign_time(crossing, part, profile) / speed);
+    };
+    add(stage.forward, &ForeignCost::forward, speeds[i]);
+    add(before.backward, &ForeignCost::backward, speeds[i - 1]);
   }
 }
 

@@ -37,9 +37,11 @@ Seconds foreign_time(Bytes bytes,
                      Seconds ForeignCost::*part,
                      const Profile& profile);
 
-// Adds that to the stages whose neighbours are on other devices. REQUIRES: they
-// come from stage_of().
-void add_foreign(const Profile& profile, std::vector<StagePlan>& stages);
+// Adds that to the stages whose neighbours are on devices with other cores.
+// `speeds`: of their devices. REQUIRES: they come from stage_of().
+void add_foreign(const Profile& profile,
+                 const std::vector<double>& speeds,
+                 std::vector<StagePlan>& stages);
 
 // Fills in the step time, the bubble and the peaks, from the plan's own stages
 // and its schedule.

@@ -100,11 +100,13 @@ Plan Draft::plan_for(const Cut& cut) const {
             .microbatches = basis_.microbatches,
             .schedule = schedule_,
             .stages = {}};
+  std::vector<double> speeds;
   for (int stage = 0; stage < stages(); ++stage) {
     plan.stages.push_back(
         stage_of(basis_, devices_[stage], cut[stage], end_of(stage, cut)));
+    speeds.push_back(devices_[stage].speed);
   }
-  add_foreign(basis_.profile, plan.stages);
+  add_foreign(basis_.profile, speeds, plan.stages);
   plan.step = Seconds{1};  // its times are real: costs_of() shall take them
   predict(plan, schedule_of(plan, basis_.microbatches));
   return plan;

@@ -16,6 +16,12 @@ std::int64_t size_of_microbatch(std::int64_t batch, int microbatches) {
   return (batch + microbatches - 1) / microbatches;
 }
 
+// Of the replica that has most.
+std::int64_t batch_of_replica(std::int64_t batch, int replicas) {
+  const int all = std::max(1, replicas);
+  return (batch + all - 1) / all;
+}
+
 // Ascending, none twice.
 std::vector<int> counts_to_try(int ranks, std::int64_t batch) {
   std::vector<int> counts;
@@ -28,31 +34,29 @@ std::vector<int> counts_to_try(int ranks, std::int64_t batch) {
   return counts;
 }
 
+// More devices than that are never taken, unless they are asked for.
+int with_cores_of_their_own(const Devices& devices) {
+  int found = 0;
+  for (auto device = devices.begin(); device != devices.end(); ++device) {
+    const Devices before(devices.begin(), device);
+    found += count_on_cores_of(*device, before) == 0 ? 1 : 0;
+  }
+  return found;
+}
+
 // The first samples of it.
 Batch part_of(const Batch& sample, std::int64_t size) {
   const std::int64_t most = std::min(size, sample.inputs.size(0));
   return {sample.inputs.narrow(0, 0, most), sample.targets.narrow(0, 0, most)};
 }
 
-// The plan for so many microbatches.
-Plan plan_with(int count,
-               const Profile& small,
-               const Profile& large,
-               const std::vector<DeviceSpec>& devices,
-               PlanRequest request) {
-  request.microbatches = count;
-  const std::int64_t batch = request.batch / std::max(1, request.replicas);
-  const auto samples = static_cast<double>(size_of_microbatch(batch, count));
-  return make_plan(small.microbatch == large.microbatch
-                       ? small
-                       : between(small, large, samples),
-                   devices,
-                   request);
-}
-
 // So much of the way from one to the other.
 struct Mix {
   double share;
+
+  double part(double one, double other) const {
+    return std::clamp((1 - share) * one + share * other, 0.0, 1.0);
+  }
 
   Seconds time(Seconds one, Seconds other) const {
     return std::max(Seconds{}, (1 - share) * one + share * other);
@@ -64,18 +68,18 @@ struct Mix {
                   share * static_cast<double>(other.value)))};
   }
 
-  void add(const LayerCost& other, LayerCost& cost) const {
+  void move(LayerCost& one, const LayerCost& other) const {
     for (const auto part : kLayerTimes) {
-      cost.*part = time(cost.*part, other.*part);
+      one.*part = time(one.*part, other.*part);
     }
-    const auto mix = [&](Bytes LayerCost::*part) {
-      cost.*part = bytes(cost.*part, other.*part);
+    const auto move = [&](Bytes LayerCost::*part) {
+      one.*part = bytes(one.*part, other.*part);
       if (part != &LayerCost::activations) {
-        cost.*part = std::max(Bytes{}, cost.*part);
+        one.*part = std::max(Bytes{}, one.*part);
       }
     };
-    std::ranges::for_each(kLayerSizes, mix);
-    std::ranges::for_each(kLayerNeeds, mix);
+    std::ranges::for_each(kLayerSizes, move);
+    std::ranges::for_each(kLayerNeeds, move);
   }
 };
 
@@ -96,10 +100,10 @@ Profile between(const Profile& small, const Profile& large, double samples) {
   }
   result.foreign.bytes = mix.bytes(small.foreign.bytes, large.foreign.bytes);
   for (const auto part : {&Profile::spread, &Profile::uneven}) {
-    result.*part = (1 - mix.share) * small.*part + mix.share * large.*part;
+    result.*part = mix.part(small.*part, large.*part);
   }
   for (size_t i = 0; i < result.layers.size(); ++i) {
-    mix.add(large.layers[i], result.layers[i]);
+    mix.move(result.layers[i], large.layers[i]);
   }
   const Seconds moving =
       mix.time(small.moving * turn_of(small), large.moving * turn_of(large));
@@ -108,12 +112,27 @@ Profile between(const Profile& small, const Profile& large, double samples) {
   return result;
 }
 
+Plan plan_with_one_of(const std::vector<int>& counts,
+                      const Profile& small,
+                      const Profile& large,
+                      const std::vector<DeviceSpec>& devices,
+                      PlanRequest request) {
+  const std::int64_t batch = batch_of_replica(request.batch, request.replicas);
+  return fastest_plan(counts, 1, [&](int count) {
+    request.microbatches = count;
+    const auto samples = static_cast<double>(size_of_microbatch(batch, count));
+    return make_plan(small.microbatch == large.microbatch
+                         ? small
+                         : between(small, large, samples),
+                     devices,
+                     request);
+  });
+}
+
 std::vector<DeviceSpec> device_specs(const Devices& devices) {
   std::vector<DeviceSpec> specs;
   for (const Device& device : devices) {
-    const bool shares =
-        !device.cores.empty() &&
-        std::ranges::count(devices, device.cores, &Device::cores) > 1;
+    const bool shares = count_on_cores_of(device, devices) > 1;
     specs.push_back({.name = device.name,
                      .core = shares ? device.cores.front() : -1,
                      .memory = device.memory});
@@ -129,8 +148,11 @@ Plan plan(const Model& model,
   PlanRequest request = wanted;
   const int replicas = std::max(1, request.replicas);
   const auto all = std::max(1, static_cast<int>(devices.size()) / replicas);
-  const int ranks = request.stages > 0 ? std::min(request.stages, all) : all;
-  const std::int64_t batch = (request.batch + replicas - 1) / replicas;
+  const int ranks =
+      request.stages > 0
+          ? std::min(request.stages, all)
+          : std::clamp(with_cores_of_their_own(devices) / replicas, 1, all);
+  const std::int64_t batch = batch_of_replica(request.batch, replicas);
   const Devices used(devices.begin(), devices.begin() + ranks);
   request.caller = time_of_caller(sample, request.batch, used);
   const std::vector<int> counts = request.microbatches > 0
@@ -145,9 +167,7 @@ Plan plan(const Model& model,
   const Profile small = profile_with(counts.back());
   const Profile large =
       counts.size() > 1 ? profile_with(counts.front()) : small;
-  return fastest_plan(counts, 1, [&](int count) {
-    return plan_with(count, small, large, device_specs(devices), request);
-  });
+  return plan_with_one_of(counts, small, large, device_specs(devices), request);
 }
 
 }  // namespace cleave

@@ -19,6 +19,14 @@ Plan plan(const Model& model,
 // sizes.
 Profile between(const Profile& small, const Profile& large, double samples);
 
+// The fastest of the plans with these numbers of microbatches, by profiles with
+// microbatches of two sizes, or twice the same.
+Plan plan_with_one_of(const std::vector<int>& counts,
+                      const Profile& small,
+                      const Profile& large,
+                      const std::vector<DeviceSpec>& devices,
+                      PlanRequest request);
+
 // How the planner sees local devices.
 std::vector<DeviceSpec> device_specs(const Devices& devices);
 

@@ -201,8 +201,9 @@ using KindOf = std::map<int, const Kind*>;
 void add_found(const Rehearsed& found, const KindOf& kind_of, Profile& result) {
   result.spread = std::max(result.spread, found.spread);
   result.moving = std::max(result.moving, found.moving);
-  result.foreign =
-      found.foreign.bytes.value > 0 ? found.foreign : result.foreign;
+  if (found.foreign.bytes > result.foreign.bytes) {
+    result.foreign = found.foreign;
+  }
   const Timing& nothing = found.times.at(Rehearsal::kNothing);
   result.overhead = {nothing.forward + found.beside.forward,
                      nothing.backward + found.beside.backward,
@@ -303,10 +304,7 @@ Profile mean_of(const std::vector<Profile>& found) {
 Devices that_can_measure(const Devices& devices) {
   Devices found;
   for (const Device& device : devices) {
-    const bool shares =
-        !device.cores.empty() &&
-        std::ranges::count(found, device.cores, &Device::cores) > 0;
-    if (!shares && !device.elsewhere) {
+    if (count_on_cores_of(device, found) == 0 && !device.elsewhere) {
       found.push_back(device);
     }
   }

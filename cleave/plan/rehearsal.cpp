@@ -217,7 +217,7 @@ void Rehearsal::forget_times() {
 Rehearsal::Times Rehearsal::take_steps(int steps, Manner manner) {
   forget_times();
   manner_ = manner;
-  receives_ = manner.others != nullptr ? middle() : nullptr;
+  receives_ = manner.others != nullptr ? receiver() : nullptr;
   for (int step = 0; step < steps; ++step) {
     take_step(kMicrobatches);
   }
@@ -242,16 +242,22 @@ void Rehearsal::take_steps_with_all(Seat& seat) {
   }
 }
 
-// The layer in the middle of those that take what the one before makes; null
-// where none does.
-Rehearsal::Actor* Rehearsal::middle() {
-  std::vector<Actor*> following;
+// Of those that take what the layer before makes, one of those that take most:
+// the one in their middle. Null where none takes any.
+Rehearsal::Actor* Rehearsal::receiver() {
+  std::vector<Actor*> found;
+  Bytes most;
   for (Actor& actor : actors_) {
-    if (actor.follows) {
-      following.push_back(&actor);
+    const Bytes bytes = actor.follows ? bytes_of(actor.inputs) : Bytes{};
+    if (bytes > most) {
+      most = bytes;
+      found.clear();
+    }
+    if (actor.follows && bytes == most) {
+      found.push_back(&actor);
     }
   }
-  return following.empty() ? nullptr : following[following.size() / 2];
+  return found.empty() ? nullptr : found[found.size() / 2];
 }
 
 // The median of all turns of the kind, wherever in a round they are.
@@ -313,7 +319,7 @@ ForeignCost Rehearsal::cost_of_foreign(Transport& others) {
   const auto longer = [&](Part part) {
     return std::max(Seconds{}, median_of(foreign.*part) - median_of(own.*part));
   };
-  return {middle() != nullptr ? bytes_of(middle()->inputs) : Bytes{},
+  return {receiver() != nullptr ? bytes_of(receiver()->inputs) : Bytes{},
           longer(&Times::forward),
           longer(&Times::backward)};
 }

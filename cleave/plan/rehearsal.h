@@ -97,7 +97,7 @@ class Rehearsal {
   void take_steps_with_all(Seat& seat);
   void forget_times();
   void take_step(int microbatches);
-  Actor* middle();
+  Actor* receiver();
   Seconds swap(Channel channel, Microbatch microbatch, Values& values);
   void have_turns(Part part, const Act& act);
   void forward(Microbatch microbatch);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "cleave/comm/clocks.h"
 #include "cleave/error.h"
 
 namespace cleave {
@@ -35,10 +36,14 @@ bool Rotation::meet(bool agrees) {
   }
   if (!changed_.wait_for(
           lock, std::chrono::duration<double>(kPatience.value), all_are_here)) {
-    fail("a device has not measured its layers for ten minutes",
-         "See what else this machine is doing.");
+    fail_late();
   }
   return agreed_;
+}
+
+void Rotation::fail_late() {
+  fail("a device has not measured its layers for ten minutes",
+       "See what else this machine is doing.");
 }
 
 bool Rotation::note_enough(bool is_new) {
@@ -63,7 +68,7 @@ Seat::~Seat() {
 }
 
 bool Seat::all(bool agrees) {
-  has_enough_ = false;
+  enough_since_.reset();
   return rotation_.meet(agrees);
 }
 
@@ -74,7 +79,12 @@ void Seat::change() {
 }
 
 bool Seat::have_all_enough() {
-  return rotation_.note_enough(!std::exchange(has_enough_, true));
+  const bool is_new = !enough_since_;
+  enough_since_ = enough_since_.value_or(steady_now());
+  if (steady_now() - *enough_since_ > Rotation::kPatience) {
+    Rotation::fail_late();
+  }
+  return rotation_.note_enough(is_new);
 }
 
 }  // namespace cleave

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 
 #include "cleave/comm/devices.h"
 #include "cleave/comm/lookout.h"
@@ -30,6 +31,7 @@ class Rotation {
   bool meet(bool agrees);
   bool note_enough(bool is_new);
   void leave();
+  [[noreturn]] static void fail_late();
 
   const Devices& devices_;
   Lookout lookout_;
@@ -61,13 +63,13 @@ class Seat {
 
   // Says that this thread has measured enough since all were asked last, and
   // whether all have. Waits for nobody: who goes on until then keeps the others
-  // as busy as they will be in training.
+  // as busy as they will be in training. Throws Error where that takes too long.
   bool have_all_enough();
 
  private:
   Rotation& rotation_;
   std::size_t device_;
-  bool has_enough_ = false;
+  std::optional<Seconds> enough_since_;
 };
 
 }  // namespace cleave

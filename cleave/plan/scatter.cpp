@@ -118,18 +118,19 @@ class Scatter {
               .schedule = std::string(kAutoSchedule),
               .stages = {},
               .step = Seconds{1}};  // its times are real: costs_of() takes them
+    std::vector<double> speeds;
     for (std::size_t i = 0; i < pieces_.size();) {
       std::size_t end = i + 1;
       while (end < pieces_.size() && assignment[end] == assignment[i]) {
         ++end;
       }
-      plan.stages.push_back(stage_of(basis_,
-                                     devices_[assignment[i]],
-                                     pieces_[i].first,
-                                     pieces_[end - 1].end));
+      const DeviceSpec& device = devices_[assignment[i]];
+      plan.stages.push_back(
+          stage_of(basis_, device, pieces_[i].first, pieces_[end - 1].end));
+      speeds.push_back(device.speed);
       i = end;
     }
-    add_foreign(basis_.profile, plan.stages);
+    add_foreign(basis_.profile, speeds, plan.stages);
     return plan;
   }
 

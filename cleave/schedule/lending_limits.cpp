@@ -24,12 +24,15 @@ constexpr int kLaterDisturbances = 48;
 // stuck; otherwise one further up.
 constexpr double kSharesToTry[] = {0.0, 0.25, 0.5, 0.75, 1.0};
 
-// As fast: all together, and each disturbance for itself. All may be somewhat
-// slower where that saves a rank this share of its memory, and the undisturbed
-// one is not.
-constexpr double kAllAsFast = 1.01;
-constexpr double kEachAsFast = 1.05;
-constexpr double kNearlyAsFast = 1.03;
+// What memory may cost: so much of all steps together, and perhaps of the
+// undisturbed one. Somewhat more where that saves a rank this share of it.
+struct Price {
+  double of_all;
+  bool of_undisturbed;
+};
+constexpr Price kUsual{1.01, true};
+constexpr Price kForMuch{1.03, false};
+constexpr double kMostOfEach = 1.05;
 constexpr int kMuchShare = 20;
 
 // A rank that needs much less than its limit at other times is then allowed so
@@ -134,22 +137,19 @@ class LimitSearch {
     }
   }
 
-  // `all_as_fast`: by so much all together may be slower; if that is more than
-  // usual, not by the undisturbed one.
-  bool is_good(const ManySteps& steps, double all_as_fast = kAllAsFast) const {
+  bool is_good(const ManySteps& steps, Price most = kUsual) const {
     for (std::size_t rank = 0; rank < rows_.size(); ++rank) {
       if (steps.needs[rank].back() > rows_[rank].limit) {
         return false;
       }
     }
     for (std::size_t i = 0; i < steps.periods.size(); ++i) {
-      if (steps.periods[i] > kEachAsFast * fastest_.periods[i]) {
+      if (steps.periods[i] > kMostOfEach * fastest_.periods[i]) {
         return false;
       }
     }
-    return (all_as_fast <= kAllAsFast ||
-            steps.periods[0] <= fastest_.periods[0]) &&
-           sum_of(steps.periods) <= all_as_fast * sum_of(fastest_.periods);
+    return (most.of_undisturbed || steps.periods[0] <= fastest_.periods[0]) &&
+           sum_of(steps.periods) <= most.of_all * sum_of(fastest_.periods);
   }
 
   // Lowers the limits of the ranks from `first` to before `end` to these: all
@@ -157,7 +157,7 @@ class LimitSearch {
   bool lower_to(const std::vector<Bytes>& wanted,
                 std::size_t first,
                 std::size_t end,
-                double all_as_fast = kAllAsFast) {
+                Price most = kUsual) {
     const std::vector<Bytes> before = limits();
     for (std::size_t rank = first; rank < end; ++rank) {
       rows_[rank].limit = std::min(before[rank], wanted[rank]);
@@ -165,7 +165,7 @@ class LimitSearch {
     if (limits() == before) {
       return false;
     }
-    if (may_go_on() && is_good(run_all(), all_as_fast)) {
+    if (may_go_on() && is_good(run_all(), most)) {
       return true;
     }
     for (std::size_t rank = first; rank < end; ++rank) {
@@ -175,8 +175,8 @@ class LimitSearch {
       return false;
     }
     const std::size_t middle = first + (end - first) / 2;
-    const bool later = lower_to(wanted, middle, end, all_as_fast);
-    return lower_to(wanted, first, middle, all_as_fast) || later;
+    const bool later = lower_to(wanted, middle, end, most);
+    return lower_to(wanted, first, middle, most) || later;
   }
 
   // Little more than the least that ranks needed in these steps.
@@ -194,7 +194,7 @@ class LimitSearch {
       const bool is_much = limit - wanted[rank] > Bytes{all.value / kMuchShare};
       wanted[rank] = is_much ? wanted[rank] : limit;
     }
-    lower_to(wanted, 0, rows_.size(), kNearlyAsFast);
+    lower_to(wanted, 0, rows_.size(), kForMuch);
   }
 
   // Somewhat less than now, as long as that costs nothing, and not less than in

@@ -105,6 +105,33 @@ TEST(MakePlan, values_from_another_device_take_no_time_below_zero) {
   EXPECT_EQ(error_of(profile, devices(2), {.batch = 4}), error);
 }
 
+TEST(MakePlan, values_from_a_device_on_the_same_core_are_in_its_caches) {
+  Profile profile = profile_of(std::vector<double>(8, 0.001));
+  for (LayerCost& layer : profile.layers) {
+    layer.crossing = {1000};
+  }
+  profile.foreign = {.bytes = {1000}, .forward = {1e-5}, .backward = {1e-5}};
+  std::vector<DeviceSpec> on = devices(4);
+  for (std::size_t i = 0; i < on.size(); ++i) {
+    on[i].core = i < 3 ? 0 : 1;
+  }
+  const Plan plan =
+      make_plan(profile, on, {.batch = 4, .stages = 4, .schedule = "1f1b"});
+  const auto beside_layers = [&](int stage) {
+    const StagePlan& found = plan.stages[stage];
+    return found.forward.value - 0.001 * 3 * found.layers.size();
+  };
+  EXPECT_NEAR(beside_layers(1), 0, 1e-12);
+  // The fourth has a core for itself.
+  EXPECT_NEAR(plan.stages[3].forward.value,
+              0.001 * plan.stages[3].layers.size() + 1e-5,
+              1e-12);
+  // The third takes three times as long where its neighbours compute too.
+  EXPECT_NEAR(plan.stages[2].backward.value,
+              3 * (0.002 * plan.stages[2].layers.size() + 1e-5),
+              1e-12);
+}
+
 TEST(MakePlan, cuts_where_little_comes_from_another_device) {
   Profile profile = profile_of(std::vector<double>(8, 0.001));
   for (LayerCost& layer : profile.layers) {

@@ -296,6 +296,56 @@ TEST(Profiler, the_number_of_microbatches_is_chosen_where_it_is_left_open) {
   EXPECT_TRUE(tried.contains(found.microbatches)) << found.microbatches;
 }
 
+// On two devices, whose bubble falls with every further microbatch.
+TEST(Profiler, the_number_of_microbatches_weighs_bubbles_against_overhead) {
+  const auto microbatches_where = [](Seconds overhead) {
+    Profile small{.microbatch = 4, .overhead = {.forward = overhead}};
+    for (const char* name : {"a", "b", "c", "d"}) {
+      small.layers.push_back(
+          {.name = name, .forward = {0.001}, .backward = {0.002}});
+    }
+    Profile large = small;
+    large.microbatch = 32;
+    for (LayerCost& layer : large.layers) {
+      layer.forward = 8 * layer.forward;
+      layer.backward = 8 * layer.backward;
+    }
+    return plan_with_one_of({2, 4, 8, 16},
+                            small,
+                            large,
+                            {{.name = "a"}, {.name = "b"}},
+                            {.batch = 64, .stages = 2, .schedule = "1f1b"})
+        .microbatches;
+  };
+  EXPECT_EQ(microbatches_where({}), 16);
+  EXPECT_LT(microbatches_where({0.005}), 16);
+  EXPECT_EQ(microbatches_where({1}), 2);
+}
+
+TEST(Profiler, more_devices_than_cores_leave_all_small_numbers_to_choose) {
+  Devices devices = local_devices("cpu:1", {.threads = 1});
+  for (const char* name : {"b", "c", "d"}) {
+    devices.push_back(devices.front());
+    devices.back().name = name;
+  }
+  const Plan found =
+      plan(wide_mlp(), devices, samples(), {cross_entropy}, {.batch = 64});
+  EXPECT_LE(found.microbatches, 8);
+}
+
+TEST(Between, shares_stay_shares_beyond_both) {
+  const Profile small{.microbatch = 2,
+                      .spread = 0.01,
+                      .uneven = 1,
+                      .layers = {{.forward = {1}}}};
+  const Profile large{.microbatch = 3,
+                      .spread = 0.2,
+                      .uneven = 0.9,
+                      .layers = {{.forward = {4}}}};
+  EXPECT_EQ(between(small, large, 1).spread, 0);
+  EXPECT_EQ(between(small, large, 1).uneven, 1);
+}
+
 TEST(Profiler, a_small_batch_has_no_more_microbatches_than_samples) {
   const Plan found =
       plan(wide_mlp(), two_devices(), samples(), {cross_entropy}, {.batch = 3});
