@@ -8,6 +8,7 @@
 
 #include "cleave/comm/in_process.h"
 #include "cleave/comm/memory.h"
+#include "cleave/comm/processor.h"
 #include "cleave/model/attention.h"
 #include "cleave/model/cross_entropy.h"
 #include "cleave/model/families.h"
@@ -108,23 +109,53 @@ BENCHMARK(products)->ArgName("bf16")->Arg(0)->Arg(1)->Unit(
     benchmark::kMillisecond);
 
 // A block of the benchmark's GPT, forward and backward, whole or as B and W.
-void transformer_block(benchmark::State& state) {
+// Forward and backward; 0: whole, 1: as B and W.
+void split(benchmark::State& state, Stage stage, const at::Tensor& input) {
   at::set_num_threads(1);
   const MemoryScope memory(std::make_shared<DeviceMemory>());
-  const bool split = state.range(0) != 0;
-  const Model model = gpt(
-      {.width = 512, .depth = 1, .heads = 8, .context = 256, .vocabulary = 64});
-  Stage stage(model, 1, 5);
-  const at::Tensor input = torch::randn({2, 256, 512}).requires_grad_();
   for (auto _ : state) {
-    stage.begin(split);
+    stage.begin(/*split=*/state.range(0) != 0);
     const Values outputs =
         stage.forward(kOnly, {input}, Moment{0, 1, kOnly}, {});
     stage.backward(kOnly, {torch::ones_like(outputs[0])});
     stage.weights(kOnly);
   }
 }
+
+void transformer_block(benchmark::State& state) {
+  const Model model = gpt(
+      {.width = 512, .depth = 1, .heads = 8, .context = 256, .vocabulary = 64});
+  split(state,
+        Stage(model, 1, 5),
+        torch::randn({2, 256, 512}).requires_grad_());
+}
 BENCHMARK(transformer_block)->ArgName("split")->Arg(0)->Arg(1);
+
+// Its weights are not those of an operation that knows how to wait: autograd's
+// graph is walked to them.
+struct LowRank : torch::nn::Module {
+  explicit LowRank(std::int64_t width)
+      : down(register_parameter("down", torch::randn({width / 4, width}))),
+        up(register_parameter("up", torch::randn({width, width / 4}))) {}
+
+  at::Tensor forward(const at::Tensor& input) {
+    return torch::tanh(torch::linear(input, at::mm(up, down)));
+  }
+
+  at::Tensor down;
+  at::Tensor up;
+};
+
+void low_rank_layers(benchmark::State& state) {
+  Model model("walked");
+  for (const char* name : {"a", "b", "c", "d"}) {
+    model.add<LowRank>(name, 512);
+  }
+  split(state,
+        Stage(model, 0, model.size()),
+        torch::randn({512, 512}).requires_grad_());
+}
+BENCHMARK(low_rank_layers)->ArgName("split")->Arg(0)->Arg(1);
 
 at::ScalarType type_of(const benchmark::State& state) {
   return state.range(1) == 0 ? at::kFloat : at::kBFloat16;
@@ -199,4 +230,12 @@ BENCHMARK(cross_entropy_both_ways)
 }  // namespace
 }  // namespace cleave
 
-BENCHMARK_MAIN();
+int main(int count, char** arguments) {
+  cleave::avoid_broken_tiles();
+  benchmark::Initialize(&count, arguments);
+  if (benchmark::ReportUnrecognizedArguments(count, arguments)) {
+    return 1;
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}

@@ -21,12 +21,8 @@ std::string precision_advice(Precision precision, const Devices& devices) {
   if (precision == Precision::fp32) {
     return "";
   }
-  const ProductSpeed speed = measure_products(devices.front());
-  return speed.bf16 < speed.fp32
-             ? "bf16 is slower than fp32 on this processor (" +
-                   gigaflops(speed.bf16) + " against " + gigaflops(speed.fp32) +
-                   " GFLOP/s): train.precision = \"fp32\" would be faster.\n"
-             : "";
+  const std::string warning = bf16_warning(measure_products(devices.front()));
+  return warning.empty() ? "" : warning + "\n";
 }
 
 std::string sharing_advice(const Plan& plan) {

@@ -38,15 +38,10 @@ std::string tiles_text(Tiles tiles) {
 }
 
 std::string speed_text(const ProductSpeed& speed) {
-  std::string text = gigaflops(speed.fp32) + " GFLOP/s in fp32, " +
-                     gigaflops(speed.bf16) +
-                     " in bf16 (measured on one device)";
-  if (speed.bf16 < speed.fp32) {
-    text +=
-        "\n           bf16 is slower than fp32 on this processor: keep "
-        "train.precision = \"fp32\".";
-  }
-  return text;
+  const std::string warning = bf16_warning(speed);
+  return gigaflops(speed.fp32) + " GFLOP/s in fp32, " + gigaflops(speed.bf16) +
+         " in bf16 (measured on one device)" +
+         (warning.empty() ? "" : "\n           " + warning);
 }
 
 void print_json(const Machine& machine,
@@ -66,6 +61,7 @@ void print_json(const Machine& machine,
                                       {"tiles", tiles_text(processor_tiles())},
                                       {"fp32_flops", speed.fp32},
                                       {"bf16_flops", speed.bf16},
+                                      {"warning", bf16_warning(speed)},
                                       {"devices", list}};
   std::cout << report.dump(2) << '\n';
 }

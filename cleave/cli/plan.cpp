@@ -25,11 +25,13 @@ void make(const PlanArguments& arguments, const Overrides& overrides) {
   const Model model = model_of(config, *data.train);
   const Devices devices = devices_of(config);
   const Plan found = plan_of(config, model, *data.train, devices);
+  const std::string advised =
+      advice(config, model, *data.train, devices, found);
   if (arguments.json) {
     std::cout << to_json(found) << '\n';
+    std::cerr << advised;
   } else {
-    std::cout << plan_text(found)
-              << advice(config, model, *data.train, devices, found);
+    std::cout << plan_text(found) << advised;
   }
   if (!arguments.save.empty()) {
     save_plan(found, arguments.save);

@@ -1,6 +1,7 @@
 #include "cleave/comm/processor.h"
 
 #include <cstdlib>
+#include <mutex>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -61,7 +62,12 @@ std::optional<std::int64_t> onednn_pays_from() {
 }
 
 void avoid_broken_tiles() {
-  if (processor_tiles() == Tiles::broken) {
+  static std::once_flag done;
+  std::call_once(done, avoid_tiles, processor_tiles());
+}
+
+void avoid_tiles(Tiles tiles) {
+  if (tiles == Tiles::broken) {
     constexpr int kKeepTheUsers = 0;
     setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16", kKeepTheUsers);
   }

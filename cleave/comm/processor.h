@@ -30,7 +30,11 @@ std::optional<std::int64_t> onednn_pays_from();
 
 // Keeps libtorch's kernels away from broken tiles, unless the user has chosen
 // its instruction set already. Must run before the first operation on tensors
-// and before other threads read the environment; local_devices() calls it.
+// and before other threads read the environment: whoever makes devices or a
+// network calls it. Does nothing when it is called again.
 void avoid_broken_tiles();
+
+// What that does where tiles are like these.
+void avoid_tiles(Tiles tiles);
 
 }  // namespace cleave

@@ -36,6 +36,14 @@ double speed_in(at::ScalarType type) {
 
 }  // namespace
 
+std::string bf16_warning(const ProductSpeed& speed) {
+  return speed.bf16 < speed.fp32
+             ? "bf16 is slower than fp32 on this processor (" +
+                   gigaflops(speed.bf16) + " against " + gigaflops(speed.fp32) +
+                   " GFLOP/s): train.precision = \"fp32\" is faster."
+             : "";
+}
+
 std::string gigaflops(double speed) {
   return std::to_string(std::llround(speed / 1e9));
 }

@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "cleave/comm/processor.h"
 #include "cleave/error.h"
 #include "cleave/model/weight_queue.h"
 
@@ -84,6 +85,7 @@ std::string first_line(const std::exception& error) {
 
 Network::Network(const Model& model, int first, int last)
     : torch::nn::Module(model.name()), first_(first), wiring_(model.wiring()) {
+  avoid_broken_tiles();
   const std::vector<std::string> names = model.layer_names();
   for (int index = first; index < last; ++index) {
     layers_.push_back({names[index], model.build_layer(index), {}});
@@ -277,6 +279,13 @@ Values Network::run_layer(int index,
          "Declare how many it makes with outputs().");
   }
   return outputs;
+}
+
+std::string Network::layers_text() const {
+  const std::string& first = layers_.front().name;
+  const std::string& last = layers_.back().name;
+  return layers_.size() == 1 ? "layer '" + first + "'"
+                             : "layers '" + first + "' to '" + last + "'";
 }
 
 NamedTensors Network::trained_parameters() const {

@@ -70,6 +70,9 @@ class Network : public torch::nn::Module {
 
   const std::vector<RemoteTie>& remote_ties() const { return remote_ties_; }
 
+  // "layer 'a'", or "layers 'a' to 'd'".
+  std::string layers_text() const;
+
   // Whether the last layer here and the first of `next`, which follows in the
   // model, would run as one operation in a network of both.
   bool runs_as_one_with(const Network& next) const;

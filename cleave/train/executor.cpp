@@ -34,16 +34,28 @@ const char* deed_of(Op op) {
   return "action";
 }
 
-[[noreturn]] void fail_in(const Action& action, const std::exception& error) {
-  const std::string place =
-      "stage " + std::to_string(action.stage.value) + ", microbatch " +
-      std::to_string(action.microbatch.value) + ", " + deed_of(action.op);
+// In a forward, the layer that fails is named; elsewhere it is known which could.
+bool concerns_all_layers(Op op) {
+  return op == Op::backward || op == Op::weight || op == Op::update;
+}
+
+}  // namespace
+
+void fail_in(const Action& action,
+             const Stage& stage,
+             const std::exception& error) {
+  std::string place = "stage " + std::to_string(action.stage.value);
+  if (action.op != Op::update) {
+    place += ", microbatch " + std::to_string(action.microbatch.value);
+  }
+  place += std::string(", ") + deed_of(action.op);
+  if (concerns_all_layers(action.op)) {
+    place += " of " + stage.network().layers_text();
+  }
   const auto* known = dynamic_cast<const Error*>(&error);
   fail(place + ": " + (known ? known->problem() : first_line(error)),
        known ? known->fix() : "");
 }
-
-}  // namespace
 
 Tag tie_tag(Channel channel,
             const TieLink& tie,
@@ -147,7 +159,7 @@ void Executor::fail_late(const SharedAction& action, Seconds patience) const {
   try {
     cleave::fail_late(name_of(transport_.rank()), name_of(from), tag, patience);
   } catch (const Error& error) {
-    fail_in(*action.receive, error);
+    fail_in(*action.receive, *part(action.receive->stage).stage, error);
   }
 }
 
@@ -170,7 +182,7 @@ void Executor::trace(const Action& action,
   try {
     work();
   } catch (const std::exception& error) {
-    fail_in(action, error);
+    fail_in(action, *part(action.stage).stage, error);
   }
   const Seconds end = steady_now();
   const std::lock_guard lock(mutex_);
@@ -284,7 +296,7 @@ void Executor::backward(const SharedAction& shared) {
   const Key key{shared.action.stage, shared.action.microbatch};
   const auto [stage, microbatch] = key;
   const GradientFound found = found_in(shared);
-  StagePart& own = part(stage);
+  const StagePart& own = part(stage);
   for (const TieLink& tie : own.ties) {
     if (tie.later) {
       const at::Tensor gradient =
@@ -347,7 +359,7 @@ Values Executor::take(Held& from, const Key& key) {
   return std::move(from.extract(key).mapped());
 }
 
-StagePart& Executor::part(StageId stage) {
+const StagePart& Executor::part(StageId stage) const {
   return *std::ranges::find(parts_, stage, &StagePart::id);
 }
 

@@ -125,7 +125,7 @@ class Executor : private RowWorker {
   void hand_back(const Key& key, Values gradients);
   void hold(Held& where, const Key& key, Values values);
   Values take(Held& from, const Key& key);
-  StagePart& part(StageId stage);
+  const StagePart& part(StageId stage) const;
   bool is_last(StageId stage) const {
     return stage.value + 1 == std::ssize(placement_);
   }
@@ -157,6 +157,11 @@ class Executor : private RowWorker {
   Held values_to_send_;
   Held gradients_to_send_;
 };
+
+// Throws Error that says in which action of a stage something went wrong.
+[[noreturn]] void fail_in(const Action& action,
+                          const Stage& stage,
+                          const std::exception& error);
 
 // Which message carries a shared parameter of this tie to this stage.
 Tag tie_tag(Channel channel,

@@ -149,8 +149,10 @@ RankTrainer::RankTrainer(const Model& model,
       own.stage.network().compute_in(options.precision);
       const Mirrors mirrors{
           *mirrors_, id, static_cast<int>(placement_.size()), options.bucket};
-      own.update = make_stage_update(
-          options.optimizer, own.parameters, mirrors, plan.shard);
+      in_update(own, [&] {
+        own.update = make_stage_update(
+            options.optimizer, own.parameters, mirrors, plan.shard);
+      });
     }
   }
   executor_.emplace(parts(), placement_, *pipeline_, lending);
@@ -260,9 +262,21 @@ void RankTrainer::share_buffers() {
 void RankTrainer::update(OwnStage& own, double learning_rate, Rank by) {
   transport_->note({"update", own.id, {}});
   const Seconds start = steady_now();
-  own.update->step(learning_rate);
-  own.stage.network().renew_copies();
+  in_update(own, [&] {
+    own.update->step(learning_rate);
+    own.stage.network().renew_copies();
+  });
   own.updated = {{{Op::update, {}, own.id}, start, steady_now()}, by};
+}
+
+// Tells of what goes wrong in it.
+void RankTrainer::in_update(const OwnStage& own,
+                            const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    fail_in({Op::update, {}, own.id}, own.stage, error);
+  }
 }
 
 // Whether other stages own parameters that this rank uses too.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -85,6 +86,7 @@ class RankTrainer {
   void share_buffers();
   at::Tensor global_norm(const std::vector<at::Tensor>& own_norms);
   void update(OwnStage& own, double learning_rate, Rank by);
+  static void in_update(const OwnStage& own, const std::function<void()>& work);
   bool is_given_values() const;
   void share_tied_values();
 

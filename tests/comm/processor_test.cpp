@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <optional>
+#include <string>
+
 #include "cleave/comm/product_speed.h"
 
 namespace cleave {
@@ -27,6 +31,46 @@ TEST(Tiles, are_broken_where_the_palette_is_hidden) {
   EXPECT_EQ(
       judge_tiles({.last_leaf = 0x20, .features = kTiles, .last_palette = 0}),
       Tiles::broken);
+}
+
+// Gives back what the variable was before.
+class Kept {
+ public:
+  explicit Kept(const char* name) : name_(name) {
+    if (const char* const value = std::getenv(name)) {
+      value_ = value;
+    }
+  }
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+  ~Kept() {
+    value_ ? setenv(name_, value_->c_str(), /*replace=*/1) : unsetenv(name_);
+  }
+
+ private:
+  const char* name_;
+  std::optional<std::string> value_;
+};
+
+TEST(Tiles, lower_the_instruction_set_only_where_they_are_broken) {
+  constexpr const char* kVariable = "ONEDNN_MAX_CPU_ISA";
+  const Kept kept(kVariable);
+  unsetenv(kVariable);
+  avoid_tiles(Tiles::none);
+  avoid_tiles(Tiles::usable);
+  EXPECT_EQ(std::getenv(kVariable), nullptr);
+  avoid_tiles(Tiles::broken);
+  EXPECT_STREQ(std::getenv(kVariable), "AVX512_CORE_FP16");
+  setenv(kVariable, "AVX2", /*replace=*/1);  // by the user
+  avoid_tiles(Tiles::broken);
+  EXPECT_STREQ(std::getenv(kVariable), "AVX2");
+}
+
+TEST(ProductSpeed, warns_of_bf16_where_it_is_slower) {
+  EXPECT_EQ(bf16_warning({.fp32 = 90e9, .bf16 = 180e9}), "");
+  EXPECT_EQ(bf16_warning({.fp32 = 90e9, .bf16 = 30e9}),
+            "bf16 is slower than fp32 on this processor (30 against 90 "
+            "GFLOP/s): train.precision = \"fp32\" is faster.");
 }
 
 TEST(Tiles, a_bf16_product_does_not_kill_the_process) {

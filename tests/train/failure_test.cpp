@@ -148,5 +148,37 @@ TEST(Failure, a_device_that_outgrows_its_budget_is_named_with_the_layer) {
       << problem;
 }
 
+// Weights of 1.1 MB, AdamW's states of twice that, and gradients of as much as
+// the weights.
+TEST(Failure, also_backwards_and_updates_that_outgrow_it_name_the_layers) {
+  Model model("wide");
+  model.add<torch::nn::Linear>("a", 64, 64);
+  model.add<torch::nn::Linear>("b", 64, 4096);
+  model.add<torch::nn::Linear>("c", 4096, 2);
+  const auto problem_with = [&](std::int64_t budget) -> std::string {
+    Devices devices = test_devices(2);
+    devices[1].memory = {budget};
+    try {
+      Trainer trainer(model,
+                      plan_of(model, {1, 2}, "gpipe", 1, 8),
+                      devices,
+                      {.loss = mean_squared_error});
+      trainer.step({torch::randn({8, 64}), torch::randn({8, 2})});
+    } catch (const Error& error) {
+      return error.problem();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(problem_with(2'000'000).find(
+                "stage 1, update of layers 'b' to 'c': device 'cpu:1' has "),
+            0)
+      << problem_with(2'000'000);
+  EXPECT_EQ(problem_with(3'900'000)
+                .find("stage 1, microbatch 0, backward of layers 'b' to 'c': "
+                      "device 'cpu:1' has "),
+            0)
+      << problem_with(3'900'000);
+}
+
 }  // namespace
 }  // namespace cleave
