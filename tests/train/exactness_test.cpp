@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 #include "cleave/schedule/registry.h"
@@ -12,22 +13,24 @@
 namespace cleave {
 namespace {
 
-// A schedule, and with how many stages per device it is tried.
-struct Way {
-  std::string schedule;
-  int stages_per_device = 1;
-};
-
-std::vector<Way> ways() {
-  std::vector<Way> found{{"auto", 1}, {"auto", 2}};
-  for (const ScheduleKind& kind : kSchedules) {
-    if (kind.stages_per_rank != kAnyNumber) {
-      found.push_back({std::string(kind.name), kind.stages_per_rank});
-    } else {
-      found.push_back({std::string(kind.name), 2});
+// The plan with these stages in every way that their number allows; every
+// second one lends.
+void expect_same_run_in_every_way(const Model& model,
+                                  const std::vector<int>& sizes,
+                                  const std::vector<Batch>& batches,
+                                  const TrainerOptions& options,
+                                  const OneDeviceRun& expected,
+                                  int microbatches = kMicrobatches,
+                                  std::int64_t batch = kBatch) {
+  bool lend = false;
+  for (const auto& [schedule, per_device] : ways()) {
+    if (std::ssize(sizes) % per_device == 0) {
+      Plan plan =
+          plan_of(model, sizes, schedule, microbatches, batch, per_device);
+      plan.lend = std::exchange(lend, !lend);
+      expect_same_run(model, plan, batches, options, expected);
     }
   }
-  return found;
 }
 
 using ExactnessCase = std::tuple<size_t, int, Way>;
@@ -48,20 +51,22 @@ class Exactness : public testing::TestWithParam<ExactnessCase> {
 };
 
 TEST_P(Exactness, every_loss_and_weight_has_the_bits_of_one_device) {
-  const Case& network = cases()[std::get<0>(GetParam())];
-  const Way& way = std::get<2>(GetParam());
+  const auto& [index, wanted, way] = GetParam();
+  const Case& network = cases()[index];
   const Model model = network.make();
   const std::vector<Batch> batches = draw_batches(network);
+  // Of every two networks, and of every two numbers of devices, one clips.
+  const bool clips = (static_cast<int>(index) + wanted) % 2 == 0;
   const TrainerOptions options{.loss = network.loss,
                                .optimizer = AdamW{},
                                .learning_rate = {.peak = 3e-3},
-                               .clip = 1.0,
+                               .clip = clips ? 1.0 : 0,
                                .seed = 11};
   const OneDeviceRun expected =
       plain_run(model, batches, kMicrobatches, options);
 
   const int devices = devices_of(GetParam(), model);
-  bool lend = false;  // of the cuts the first does not, the others do
+  bool lend = wanted > 2;  // one of the two cuts does
   for (const std::vector<int>& sizes :
        cuts_of(model.size(), devices * way.stages_per_device)) {
     Plan plan = plan_of(model,
@@ -70,7 +75,7 @@ TEST_P(Exactness, every_loss_and_weight_has_the_bits_of_one_device) {
                         kMicrobatches,
                         kBatch,
                         way.stages_per_device);
-    plan.lend = std::exchange(lend, true);
+    plan.lend = std::exchange(lend, !lend);
     expect_same_run(model, plan, batches, options, expected);
   }
 }
@@ -105,12 +110,8 @@ TEST(Exactness, a_cut_may_fall_between_any_two_layers_of_a_transformer) {
   const OneDeviceRun expected =
       plain_run(model, batches, kMicrobatches, options);
   for (int first = 1; first < model.size(); ++first) {
-    expect_same_run(
-        model,
-        plan_of(model, {first, model.size() - first}, "1f1b", 4, kBatch),
-        batches,
-        options,
-        expected);
+    expect_same_run_in_every_way(
+        model, {first, model.size() - first}, batches, options, expected);
   }
 }
 
@@ -135,12 +136,14 @@ TEST(Exactness, a_skip_may_cross_two_cuts_and_be_read_on_every_side) {
   const OneDeviceRun expected =
       plain_run(model, batches, kMicrobatches, options);
   for (const std::vector<int>& sizes : std::vector<std::vector<int>>{
-           {1, 1, 1, 1, 1, 1, 1}, {2, 2, 3}, {1, 3, 3}, {3, 1, 3}, {2, 1, 4}}) {
-    expect_same_run(model,
-                    plan_of(model, sizes, "1f1b", kMicrobatches, kBatch),
-                    batches,
-                    options,
-                    expected);
+           {1, 1, 1, 1, 1, 1, 1},
+           {2, 2, 3},
+           {1, 3, 3},
+           {3, 1, 3},
+           {2, 1, 4},
+           {1, 2, 1, 3},
+           {1, 1, 1, 1, 1, 2}}) {
+    expect_same_run_in_every_way(model, sizes, batches, options, expected);
   }
 }
 
@@ -158,13 +161,7 @@ TEST(Exactness, a_parameter_may_be_shared_by_layers_of_three_stages) {
       plain_run(model, batches, kMicrobatches, options);
   for (const std::vector<int>& sizes : std::vector<std::vector<int>>{
            {8}, {1, 7}, {3, 2, 3}, {1, 2, 5}, {2, 3, 1, 2}, {5, 3}}) {
-    for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zb-h2", "auto"}) {
-      expect_same_run(model,
-                      plan_of(model, sizes, schedule, kMicrobatches, kBatch),
-                      batches,
-                      options,
-                      expected);
-    }
+    expect_same_run_in_every_way(model, sizes, batches, options, expected);
   }
 }
 
@@ -208,12 +205,8 @@ TEST(Exactness, a_shared_parameter_may_be_frozen) {
   const OneDeviceRun expected =
       plain_run(model, batches, kMicrobatches, options);
   for (const std::vector<int>& sizes :
-       std::vector<std::vector<int>>{{4}, {1, 3}, {2, 1, 1}}) {
-    expect_same_run(model,
-                    plan_of(model, sizes, "1f1b", kMicrobatches, kBatch),
-                    batches,
-                    options,
-                    expected);
+       std::vector<std::vector<int>>{{4}, {1, 3}, {2, 1, 1}, {1, 1, 1, 1}}) {
+    expect_same_run_in_every_way(model, sizes, batches, options, expected);
   }
 }
 
@@ -226,11 +219,10 @@ TEST(Exactness, layers_may_change_what_they_read_in_place) {
   const TrainerOptions options{.loss = mean_squared_error};
   const OneDeviceRun expected =
       plain_run(model, batches, kMicrobatches, options);
-  expect_same_run(model,
-                  plan_of(model, {1, 1, 1}, "1f1b", kMicrobatches, kBatch),
-                  batches,
-                  options,
-                  expected);
+  for (const std::vector<int>& sizes :
+       std::vector<std::vector<int>>{{1, 1, 1}, {1, 2}, {2, 1}}) {
+    expect_same_run_in_every_way(model, sizes, batches, options, expected);
+  }
 }
 
 TEST(Exactness, shapes_may_change_from_step_to_step) {
@@ -243,11 +235,11 @@ TEST(Exactness, shapes_may_change_from_step_to_step) {
   }
   const TrainerOptions options{};
   const OneDeviceRun expected = plain_run(model, batches, 2, options);
-  expect_same_run(model,
-                  plan_of(model, {3, 3, 4}, "1f1b", 2, 5),
-                  batches,
-                  options,
-                  expected);
+  for (const std::vector<int>& sizes :
+       std::vector<std::vector<int>>{{3, 3, 4}, {3, 2, 3, 2}}) {
+    expect_same_run_in_every_way(
+        model, sizes, batches, options, expected, 2, 5);
+  }
 }
 
 TEST(Exactness, frozen_layers_keep_their_weights_wherever_the_cut_falls) {
@@ -266,11 +258,65 @@ TEST(Exactness, frozen_layers_keep_their_weights_wherever_the_cut_falls) {
       plain_run(model, batches, kMicrobatches, options);
   for (const std::vector<int>& sizes :
        std::vector<std::vector<int>>{{1, 2}, {2, 1}, {1, 1, 1}}) {
-    expect_same_run(model,
-                    plan_of(model, sizes, "gpipe", kMicrobatches, kBatch),
-                    batches,
-                    options,
-                    expected);
+    expect_same_run_in_every_way(model, sizes, batches, options, expected);
+  }
+}
+
+// Any runs of layers on any devices, with times that make searched schedules
+// uneven: as plans scatter layers.
+TEST(Exactness, stages_may_lie_on_any_devices_and_take_any_time) {
+  const Case& network = cases()[3];
+  const Model model = network.make();
+  std::vector<Batch> batches = draw_batches(network);
+  batches.resize(6);
+  const TrainerOptions options{.seed = 11};
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, options);
+  std::mt19937 random(5);
+  const auto draw = [&](int below) {
+    return static_cast<int>(random() % static_cast<unsigned>(below));
+  };
+  for (int round = 0; round < 24; ++round) {
+    const int stages = 3 + draw(model.size() - 3);
+    std::vector<int> sizes(stages, 1);
+    for (int layer = stages; layer < model.size(); ++layer) {
+      ++sizes[draw(stages)];
+    }
+    Plan plan = plan_of(model, sizes, "auto", kMicrobatches, kBatch);
+    plan.step = Seconds{1};  // the times are to be taken
+    const int devices = 2 + draw(2);
+    for (int stage = 0; stage < stages; ++stage) {
+      StagePlan& own = plan.stages[stage];
+      own.device = "cpu:" + std::to_string(stage < devices ? stage
+                                                           : draw(devices));
+      for (Seconds* time : {&own.forward, &own.backward, &own.weight}) {
+        *time = Seconds{1e-3 * (1 + draw(9))};
+      }
+    }
+    plan.lend = round % 2 == 0;
+    expect_same_run(model, plan, batches, options, expected);
+  }
+}
+
+TEST(Exactness, a_device_may_have_more_than_two_stages) {
+  const Case& network = cases()[3];
+  const Model model = network.make();
+  const std::vector<Batch> batches = draw_batches(network);
+  const TrainerOptions options{.seed = 11};
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, options);
+  for (const int per_device : {3, 4}) {
+    const int stages = 2 * per_device;
+    Plan plan = plan_of(model,
+                        cuts_of(model.size(), stages).back(),
+                        "interleaved",
+                        kMicrobatches,
+                        kBatch,
+                        per_device);
+    expect_same_run(model, plan, batches, options, expected);
+    plan.schedule = "auto";
+    plan.lend = true;
+    expect_same_run(model, plan, batches, options, expected);
   }
 }
 

@@ -27,18 +27,16 @@ TEST_P(Bf16, every_cut_and_schedule_has_the_bits_of_one_device) {
                                .seed = 11};
   const OneDeviceRun expected =
       plain_run(model, batches, kMicrobatches, options);
-  for (const char* schedule : {"1f1b", "zb-h1", "zb-v"}) {
-    const int per_device = std::string(schedule) == "zb-v" ? 2 : 1;
+  bool lend = false;
+  for (const auto& [schedule, per_device] : ways()) {
     for (const int devices : {1, 2, 3}) {
       const int used = std::min(devices, model.size() / per_device);
       for (const std::vector<int>& sizes :
            cuts_of(model.size(), used * per_device)) {
-        expect_same_run(
-            model,
-            plan_of(model, sizes, schedule, kMicrobatches, kBatch, per_device),
-            batches,
-            options,
-            expected);
+        Plan plan =
+            plan_of(model, sizes, schedule, kMicrobatches, kBatch, per_device);
+        plan.lend = std::exchange(lend, !lend);
+        expect_same_run(model, plan, batches, options, expected);
       }
     }
   }

@@ -25,6 +25,24 @@ inline OneDeviceRun plain_run(const Model& model,
   return train_on_one_device(model, batches, microbatches, options);
 }
 
+// A schedule, and with how many stages per device it is tried.
+struct Way {
+  std::string schedule;
+  int stages_per_device = 1;
+};
+
+inline std::vector<Way> ways() {
+  std::vector<Way> found{{"auto", 1}, {"auto", 2}};
+  for (const ScheduleKind& kind : kSchedules) {
+    if (kind.stages_per_rank != kAnyNumber) {
+      found.push_back({std::string(kind.name), kind.stages_per_rank});
+    } else {
+      found.push_back({std::string(kind.name), 2});
+    }
+  }
+  return found;
+}
+
 // A plan that cuts the model into stages of the given sizes, with the devices
 // as the schedule wants them; "auto" takes two stages per device as a V.
 inline Plan plan_of(const Model& model,
