@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <chrono>
+#include <thread>
+
 #include "cleave/data/synthetic.h"
 #include "cleave/model/families.h"
+#include "networks.h"
 #include "reference.h"
 
 namespace cleave {
@@ -165,6 +169,61 @@ TEST(Trainer, steps_limit_the_run_across_epochs) {
   EXPECT_EQ(trainer.fit(clusters(Split::train), {.steps = 13}, recorder).steps,
             13);
   EXPECT_EQ(recorder.all<StepDone>().back().epoch, 2);
+}
+
+// In the last backward of a step waits until other weights have changed since
+// its first forward.
+struct Waits : torch::nn::Module {
+  explicit Waits(std::shared_ptr<at::Tensor> other)
+      : weight(std::move(other)) {}
+
+  at::Tensor forward(const at::Tensor& x) {
+    if (forwards++ % kMicrobatches == 0) {
+      before = weight->_version();
+    }
+    at::Tensor out = x * 1.0;
+    out.register_hook([this](const at::Tensor&) { wait(); });
+    return out;
+  }
+
+  void wait() {
+    if (++backwards % kMicrobatches > 0) {
+      return;
+    }
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (weight->_version() == before) {
+      TORCH_CHECK(std::chrono::steady_clock::now() < end, "nothing changed");
+      std::this_thread::yield();
+    }
+  }
+
+  std::shared_ptr<at::Tensor> weight;
+  std::uint32_t before = 0;
+  int forwards = 0;
+  int backwards = 0;
+};
+
+// Of the last stage, while the first one's last backward still runs.
+TEST(Trainer, a_stage_is_updated_while_others_compute) {
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "auto"}) {
+    const auto last = std::make_shared<at::Tensor>();
+    Model model("waits");
+    model.add<torch::nn::Linear>("first", 3, 3);
+    model.add<Waits>("waits", last);
+    model.add("last", [last] {
+      auto linear = std::make_shared<torch::nn::LinearImpl>(3, 3);
+      *last = linear->weight;
+      return make_layer(linear);
+    });
+    Trainer trainer(model,
+                    plan_of(model, {2, 1}, schedule, kMicrobatches, 20),
+                    test_devices(2),
+                    {.optimizer = Sgd{}});
+    const Batch batch{torch::randn({20, 3}), torch::randint(3, {20})};
+    for (int step = 0; step < 3; ++step) {
+      EXPECT_NO_THROW(trainer.step(batch)) << schedule;
+    }
+  }
 }
 
 }  // namespace
