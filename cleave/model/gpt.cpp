@@ -166,6 +166,18 @@ struct HeadPartImpl : torch::nn::Module {
 };
 
 // The head as layers that each score some of the tokens.
+// As even as may be; whole runs of scores where there are enough, so that the
+// loss need not join the parts (cross_entropy.h).
+std::int64_t size_of_part(std::int64_t part,
+                          std::int64_t parts,
+                          std::int64_t tokens) {
+  constexpr std::int64_t kRun = 16;
+  const std::int64_t run = tokens >= kRun * parts ? kRun : 1;
+  const std::int64_t runs = tokens / run;
+  const std::int64_t own = runs / parts + (part < runs % parts ? 1 : 0);
+  return run * own + (part + 1 == parts ? tokens % run : 0);
+}
+
 void add_head_parts(Model& model,
                     std::int64_t width,
                     std::int64_t tokens,
@@ -173,9 +185,9 @@ void add_head_parts(Model& model,
   model.add<torch::nn::LayerNorm>("head.norm", std::vector{width});
   std::vector<std::string> names;
   for (std::int64_t i = 0; i < parts; ++i) {
-    const std::int64_t size = tokens / parts + (i < tokens % parts ? 1 : 0);
     names.push_back("head.part." + std::to_string(i));
-    model.add<HeadPartImpl>(names.back(), width, size).reads({"head.norm"});
+    model.add<HeadPartImpl>(names.back(), width, size_of_part(i, parts, tokens))
+        .reads({"head.norm"});
   }
   model.add("head.join", make_join).reads(names);
 }

@@ -365,6 +365,7 @@ CLEAVE_CLONES void add(float* sums, const Bf16* values, std::int64_t count) {
 // A few columns at a time, so that lines of the matrix stay in the cache until
 // all of them is read.
 CLEAVE_CLONES void transpose(const float* matrix,
+                             std::int64_t stride,
                              std::int64_t rows,
                              std::int64_t columns,
                              float* to) {
@@ -375,8 +376,8 @@ CLEAVE_CLONES void transpose(const float* matrix,
     const std::int64_t end = std::min(first + kColumns, whole_columns);
     for (std::int64_t row = 0; row < whole_rows; row += kTile) {
       for (std::int64_t column = first; column < end; column += kTile) {
-        transpose_tile(matrix + row * columns + column,
-                       columns,
+        transpose_tile(matrix + row * stride + column,
+                       stride,
                        to + column * rows + row,
                        rows);
       }
@@ -385,7 +386,7 @@ CLEAVE_CLONES void transpose(const float* matrix,
   for (std::int64_t column = 0; column < columns; ++column) {
     const bool whole = column < whole_columns;
     for (std::int64_t row = whole ? whole_rows : 0; row < rows; ++row) {
-      to[column * rows + row] = matrix[row * columns + column];
+      to[column * rows + row] = matrix[row * stride + column];
     }
   }
 }

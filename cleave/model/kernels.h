@@ -91,8 +91,9 @@ void sum_rows(const float* values,
               std::int64_t columns,
               float* sums);
 
-// `to` = the matrix with its columns as rows.
+// `to` = the matrix with its columns as rows. `stride`: from row to row.
 void transpose(const float* matrix,
+               std::int64_t stride,
                std::int64_t rows,
                std::int64_t columns,
                float* to);

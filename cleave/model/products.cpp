@@ -3,6 +3,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/types.h>
 
+#include <algorithm>
+
 #include "cleave/comm/processor.h"
 #include "cleave/model/kernels.h"
 
@@ -46,19 +48,37 @@ at::Tensor by_onednn(const at::Tensor& rows,
       rows, weight, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
 }
 
-// Lying in order, which takes a copy, columns are multiplied faster by more
-// than the copy costs.
-at::Tensor in_order(const at::Tensor& columns) {
-  const at::Tensor rows = columns.t();
-  if (!rows.is_contiguous()) {
-    return columns.contiguous();
+// The same matrix the other way around in memory.
+at::Tensor turned(const at::Tensor& rows) {
+  if (rows.stride(1) != 1) {
+    return rows.t().contiguous();
   }
-  at::Tensor copy = at::empty(columns.sizes(), columns.options());
+  at::Tensor columns = at::empty({rows.size(1), rows.size(0)}, rows.options());
   kernels::transpose(rows.const_data_ptr<float>(),
+                     rows.stride(0),
                      rows.size(0),
                      rows.size(1),
-                     copy.mutable_data_ptr<float>());
-  return copy;
+                     columns.mutable_data_ptr<float>());
+  return columns;
+}
+
+// Turned, which takes a copy, rows are multiplied faster by more than the copy
+// costs. Of the scores of a large vocabulary only so much is there twice.
+at::Tensor weight_product_by_onednn(const at::Tensor& rows,
+                                    const at::Tensor& input) {
+  constexpr std::int64_t kMostColumns = 2048;
+  const std::int64_t columns = rows.size(1);
+  if (columns <= kMostColumns) {
+    return by_onednn(turned(rows), input.t(), {});
+  }
+  at::Tensor result = at::empty({columns, input.size(1)}, input.options());
+  for (std::int64_t first = 0; first < columns; first += kMostColumns) {
+    const std::int64_t count = std::min(kMostColumns, columns - first);
+    result.narrow(0, first, count)
+        .copy_(by_onednn(
+            turned(rows.narrow(1, first, count)), input.t(), {}));
+  }
+  return result;
 }
 
 }  // namespace
@@ -83,7 +103,7 @@ at::Tensor product(const at::Tensor& rows, const at::Tensor& weight) {
 
 at::Tensor weight_product(const at::Tensor& rows, const at::Tensor& input) {
   return is_for_onednn(rows, input, rows.size(0))
-             ? by_onednn(in_order(rows.t()), input.t(), {})
+             ? weight_product_by_onednn(rows, input)
              : rows.t().mm(input);
 }
 

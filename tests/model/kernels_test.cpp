@@ -81,9 +81,11 @@ TEST(SumOfRows, has_the_bits_of_torch_s) {
 TEST(Transpose, puts_every_number_in_its_place) {
   for (const std::int64_t rows : {1, 15, 16, 33, 512}) {
     for (const std::int64_t columns : {1, 16, 50, 64, 100, 144}) {
-      const at::Tensor matrix = torch::randn({rows, columns});
+      const at::Tensor wide = torch::randn({rows, columns + 3});
+      const at::Tensor matrix = wide.narrow(1, 2, columns);
       const at::Tensor turned = torch::empty({columns, rows});
       kernels::transpose(matrix.const_data_ptr<float>(),
+                         wide.size(1),
                          rows,
                          columns,
                          turned.mutable_data_ptr<float>());

@@ -40,11 +40,21 @@ TEST(Products, are_those_of_libtorch) {
   }
 }
 
+// Of a large vocabulary, which goes in parts.
+TEST(Products, of_many_columns_are_those_of_libtorch) {
+  const at::Tensor gradient = torch::randn({40, 5000});
+  const at::Tensor input = torch::randn({40, 100});
+  expect_near(weight_product(gradient, input), gradient.t().mm(input));
+  const at::Tensor rows = gradient.narrow(1, 5, 4900);
+  expect_near(weight_product(rows, input), rows.t().mm(input));
+}
+
 TEST(Products, take_rows_of_rows_and_memory_with_gaps) {
   const at::Tensor wide = torch::randn({4, 64, 256});
   const at::Tensor input = wide.slice(2, 0, 128);
   const at::Tensor weight = torch::randn({256, 128});
   expect_near(linear_product(input, weight, {}), at::linear(input, weight));
+  expect_near(weight_product(wide[0].t(), weight), wide[0].mm(weight));
   const at::Tensor turned = wide.transpose(0, 1);
   const at::Tensor other = torch::randn({96, 256});
   expect_near(linear_product(turned, other, {}), at::linear(turned, other));

@@ -47,6 +47,43 @@ TEST(Memory, optimizer_states_count_on_their_own_device) {
   EXPECT_NEAR(peaks[1].value, 6.0 * kLayerBytes, 0.05 * kLayerBytes);
 }
 
+// Also where the head is cut, and where nothing divides the vocabulary; all on
+// one device, or on two.
+TEST(Memory, no_device_holds_the_scores_of_a_large_vocabulary_twice) {
+  constexpr std::int64_t kLength = 512;
+  constexpr std::int64_t kAllElse = 7'500'000;  // another copy takes more
+  const at::Tensor text = torch::randint(4, {1, kLength + 1});
+  const Batch batch{text.slice(1, 0, kLength), text.slice(1, 1)};
+  for (const std::int64_t vocabulary : {8192, 8190}) {
+    for (const int parts : {1, 3}) {
+      const Model model = gpt({.width = 8,
+                               .depth = 1,
+                               .heads = 1,
+                               .context = kLength,
+                               .vocabulary = vocabulary,
+                               .tied = false,
+                               .head_parts = parts});
+      for (const std::vector<int>& sizes :
+           {std::vector{model.size()}, std::vector{2, model.size() - 2}}) {
+        for (const auto& [precision, bytes] : {std::pair(Precision::fp32, 4),
+                                               std::pair(Precision::bf16, 2)}) {
+          Trainer trainer(model,
+                          plan_of(model, sizes, "1f1b", 1, 1),
+                          test_devices(sizes.size()),
+                          {.precision = precision});
+          trainer.step(batch);
+          trainer.step(batch);
+          const Bytes peak = trainer.peak_memory().back();
+          EXPECT_GT(peak.value, bytes * kLength * vocabulary);
+          EXPECT_LT(peak.value, bytes * kLength * vocabulary + kAllElse)
+              << vocabulary << " in " << parts << " on " << sizes.size()
+              << ", bytes " << bytes;
+        }
+      }
+    }
+  }
+}
+
 // A network whose tensors are large against what libtorch needs beside.
 struct Sizable {
   std::string name;
