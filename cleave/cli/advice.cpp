@@ -14,6 +14,11 @@ namespace {
 // Steps that take longer have work enough for several threads.
 constexpr Seconds kSmallStep{0.2};
 
+// Whether it was measured for this run, and small enough to measure once more.
+bool was_measured_small(const Config& config, const Plan& plan) {
+  return config.parallel.plan.empty() && plan.step <= kSmallStep;
+}
+
 // How much faster one thread has to be: both are measured for a moment only.
 constexpr double kWorthSaying = 1.2;
 
@@ -43,7 +48,7 @@ std::string threads_advice(const Config& config,
   // Processes share the machine with others that would have to measure too.
   const bool is_process = first.name.starts_with("mpi:");
   if (first.threads < 2 || config.devices.threads > 0 || is_process ||
-      plan.step > kSmallStep) {
+      !was_measured_small(config, plan)) {
     return "";
   }
   const std::int64_t samples = plan.batch / plan.replicas / plan.microbatches;
