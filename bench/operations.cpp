@@ -125,9 +125,8 @@ void split(benchmark::State& state, Stage stage, const at::Tensor& input) {
 void transformer_block(benchmark::State& state) {
   const Model model = gpt(
       {.width = 512, .depth = 1, .heads = 8, .context = 256, .vocabulary = 64});
-  split(state,
-        Stage(model, 1, 5),
-        torch::randn({2, 256, 512}).requires_grad_());
+  split(
+      state, Stage(model, 1, 5), torch::randn({2, 256, 512}).requires_grad_());
 }
 BENCHMARK(transformer_block)->ArgName("split")->Arg(0)->Arg(1);
 

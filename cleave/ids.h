@@ -6,7 +6,7 @@
 // compile. All of them count from zero.
 namespace cleave {
 
-// A worker; it owns one device.
+// One of those that train together; it owns one device.
 struct Rank {
   int value = 0;
   auto operator<=>(const Rank&) const = default;

@@ -16,11 +16,13 @@ int main() {
   const cleave::Devices devices = cleave::local_devices("cpu:2");
 
   const std::vector<std::int64_t> first{0, 1, 2, 3, 4, 5, 6, 7};
-  const cleave::Plan plan = cleave::plan(model,
-                                         devices,
-                                         data.train->get(first),
-                                         {.loss = cleave::cross_entropy},
-                                         {.batch = 64, .microbatches = 8});
+  const cleave::Plan plan =
+      cleave::plan(model,
+                   devices,
+                   data.train->get(first),
+                   {.loss = cleave::cross_entropy,
+                    .make_update = cleave::updates_by(cleave::AdamW{})},
+                   {.batch = 64, .microbatches = 8});
   std::cout << cleave::plan_table(plan);
 
   cleave::Trainer trainer(model,

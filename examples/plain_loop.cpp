@@ -31,7 +31,8 @@ int main() {
       cleave::plan(model,
                    devices,
                    batch,
-                   {.loss = cleave::mean_squared_error},
+                   {.loss = cleave::mean_squared_error,
+                    .make_update = cleave::updates_by(cleave::AdamW{})},
                    {.batch = 256, .stages = 2, .microbatches = 4});
   cleave::Trainer trainer(
       model,

@@ -119,7 +119,9 @@ OptimizerKind optimizer_of(const Config& config) {
                .weight_decay = train.weight_decay};
 }
 
-TrainerOptions trainer_options_of(const Config& config, const Dataset& data) {
+TrainerOptions trainer_options_of(const Config& config,
+                                  const Dataset& data,
+                                  std::int64_t batch) {
   const TrainConfig& train = config.train;
   return {
       .loss = loss_of(config, data),
@@ -132,7 +134,7 @@ TrainerOptions trainer_options_of(const Config& config, const Dataset& data) {
                            : LearningRate::Shape::constant,
               .warmup = train.warmup,
               .steps = planned_steps(
-                  data.size(), train.batch, fit_options_of(config, nullptr)),
+                  data.size(), batch, fit_options_of(config, nullptr)),
               .floor = train.min_lr,
           },
       .clip = train.clip,
@@ -163,9 +165,11 @@ Plan plan_of(const Config& config,
              const Dataset& data,
              const Devices& devices,
              const MessageSpeed& messages) {
+  const bool are_processes = devices.front().name.starts_with("mpi:");
   if (!config.parallel.plan.empty()) {
     Plan saved = load_plan(config.parallel.plan);
     check_plan(saved, model.layer_names());
+    saved.lend = saved.lend && !are_processes;
     return saved;
   }
   const std::int64_t batch = std::min(config.train.batch, data.size());
@@ -182,7 +186,7 @@ Plan plan_of(const Config& config,
        .schedule = config.parallel.schedule,
        .state_copies = state_copies(optimizer_of(config)),
        .shard = shard_named(config.parallel.shard),
-       .lend = config.parallel.lend && !mpi_ranks(config.devices.use),
+       .lend = config.parallel.lend && !are_processes,
        .message_latency = messages.latency,
        .message_bandwidth = messages.bandwidth,
        .sum_bandwidth = messages.sum_bandwidth});

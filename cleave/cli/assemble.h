@@ -29,7 +29,10 @@ Devices devices_of(const Config& config);
 
 OptimizerKind optimizer_of(const Config& config);
 
-TrainerOptions trainer_options_of(const Config& config, const Dataset& data);
+// `batch`: the plan's.
+TrainerOptions trainer_options_of(const Config& config,
+                                  const Dataset& data,
+                                  std::int64_t batch);
 
 FitOptions fit_options_of(const Config& config, const Dataset* test);
 

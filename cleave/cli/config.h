@@ -11,8 +11,8 @@
 
 #include "cleave/units.h"
 
-// What the user may set. The members hold the defaults; schema.cpp says once,
-// for every key, what it means and what it may be, and the rest (reading,
+// What the user may set. The members hold the defaults; schema_keys.cpp says
+// once, for every key, what it means and what it may be, and the rest (reading,
 // writing, --help, the docs) follows from there.
 namespace cleave {
 

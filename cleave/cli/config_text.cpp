@@ -3,6 +3,7 @@
 #include "cleave/cli/config.h"
 #include "cleave/cli/config_value.h"
 #include "cleave/cli/schema.h"
+#include "cleave/schedule/registry.h"
 
 namespace cleave {
 namespace {
@@ -61,7 +62,7 @@ std::string to_toml(const Config& config) {
 
 std::string help_for_keys() {
   Config defaults;
-  return by_section(
+  const std::string keys = by_section(
       [](const Section& section) {
         return "[" + std::string(section.name) + "] " +
                std::string(section.help) + "\n";
@@ -70,11 +71,17 @@ std::string help_for_keys() {
         return up_to(kHelpColumn, "  --" + std::string(key.dotted)) +
                description(key) + " [" + toml_value(defaults, key) + "]\n";
       });
+  std::string schedules = "\nSchedules\n";
+  for (const ScheduleKind& kind : kSchedules) {
+    schedules += up_to(kHelpColumn, "  " + std::string(kind.name)) +
+                 std::string(kind.description) + "\n";
+  }
+  return keys + schedules;
 }
 
 std::string markdown_for_keys() {
   Config defaults;
-  return by_section(
+  const std::string keys = by_section(
       [](const Section& section) {
         return "## [" + std::string(section.name) + "] " +
                std::string(section.help) +
@@ -85,6 +92,13 @@ std::string markdown_for_keys() {
                " | `" + toml_value(defaults, key) + "` | " + description(key) +
                " |\n";
       });
+  std::string schedules =
+      "\n## The schedules\n\n| name | what it does |\n|---|---|\n";
+  for (const ScheduleKind& kind : kSchedules) {
+    schedules += "| `" + std::string(kind.name) + "` | " +
+                 std::string(kind.description) + " |\n";
+  }
+  return keys + schedules;
 }
 
 }  // namespace cleave

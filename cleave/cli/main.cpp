@@ -1,8 +1,11 @@
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <exception>
 #include <filesystem>
 #include <iostream>
 #include <new>
+#include <string_view>
 
 #include "cleave/cli/exit.h"
 #include "cleave/cli/schema.h"
@@ -55,6 +58,21 @@ Arguments split_arguments(int count, char** values) {
   return arguments;
 }
 
+// A key for a verb that reads no configuration would do nothing.
+void check_keys(const Arguments& arguments) {
+  constexpr std::array<std::string_view, 3> kWithout{
+      "quickstart", "devices", "merge"};
+  if (arguments.verb.empty() || arguments.overrides.empty()) {
+    return;
+  }
+  const std::string& verb = arguments.verb.front();
+  if (std::ranges::find(kWithout, verb) != kWithout.end()) {
+    fail("cleave " + verb + " reads no configuration, so " +
+             arguments.overrides.front() + " would do nothing",
+         "Leave it out; cleave " + verb + " --help has what there is.");
+  }
+}
+
 int run(int count, char** values) {
   CLI::App program(
       "Cleave splits a neural network over devices, trains it as one, and "
@@ -74,6 +92,7 @@ int run(int count, char** values) {
   add_evaluate(program, overrides);
   try {
     Arguments arguments = split_arguments(count, values);
+    check_keys(arguments);
     overrides = parse_overrides(arguments.overrides);
     std::reverse(arguments.verb.begin(),
                  arguments.verb.end());  // as CLI11 asks

@@ -100,7 +100,7 @@ void show_shards(const Run& run) {
 // The same training in a plain loop on one device.
 OneDeviceRun reference_of(const Run& run) {
   const TrainerOptions options =
-      trainer_options_of(run.config, *run.data.train);
+      trainer_options_of(run.config, *run.data.train, run.plan.batch);
   std::vector<Batch> batches;
   for (std::int64_t epoch = 0; epoch < run.config.train.epochs; ++epoch) {
     const BatchOrder order(
@@ -137,8 +137,8 @@ void evaluate_file(const Run& run, const std::filesystem::path& file) {
                                       loss_of(run.config, *run.data.train),
                                       run.config.train.batch);
   std::cout << "  " << judged.samples
-            << " test samples, on one device, by code that shares nothing "
-               "with training:\n  loss "
+            << " test samples, on one device, by code that shares only the "
+               "layers with\n  training: loss "
             << std::fixed << std::setprecision(4) << judged.loss
             << ", accuracy " << *judged.accuracy << '\n';
 }
@@ -203,7 +203,7 @@ void walk(const QuickstartArguments& arguments) {
   Trainer trainer(run.model,
                   run.plan,
                   run.devices,
-                  trainer_options_of(config, *run.data.train));
+                  trainer_options_of(config, *run.data.train, run.plan.batch));
   const RunFolder folder = open_run_folder(run);
   if (train_run(run, folder, trainer, /*quiet=*/false).interrupted) {
     fail("interrupted",

@@ -92,7 +92,7 @@ void show_end(const Run& run,
 
 Trainer trainer_of(const Run& run, Job& job) {
   const TrainerOptions options =
-      trainer_options_of(run.config, *run.data.train);
+      trainer_options_of(run.config, *run.data.train, run.plan.batch);
   return job.hub() == nullptr
              ? Trainer(run.model, run.plan, run.devices, options)
              : Trainer(run.model, run.plan, run.devices, options, *job.hub());

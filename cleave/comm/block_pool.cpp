@@ -1,8 +1,9 @@
 #include "cleave/comm/block_pool.h"
 
+#include <c10/core/impl/alloc_cpu.h>
+
 #include <bit>
 #include <cassert>
-#include <cstdlib>
 
 // What is kept for reuse is still misused when somebody touches it; the
 // sanitizer, where there is one, is told.
@@ -64,7 +65,7 @@ void BlockPool::flush() {
   const std::lock_guard lock(mutex_);
   for (std::vector<void*>& free : blocks_) {
     for (void* block : free) {
-      std::free(block);  // NOLINT: aligned blocks of the system's
+      c10::free_cpu(block);
     }
     free.clear();
   }

@@ -60,7 +60,7 @@ int count_of(const std::string& use) {
     fail("'" + use + "' names no devices",
          "Write cpu:N for N devices on this machine's cores, N from 1 to " +
              std::to_string(kMaxDevices) +
-             ", or mpi:N for N ranks that train together.");
+             "; trainings and plans also take mpi:N.");
   }
   return count;
 }

@@ -92,25 +92,31 @@ void* DeviceMemory::take_block(std::size_t size) {
   if (held > peak + peak / 4 || (budget_.value > 0 && held > budget_.value)) {
     pool_.flush();
   }
-  return c10::alloc_cpu(size);
+  try {
+    return c10::alloc_cpu(size);
+  } catch (const std::exception&) {
+    pool_.flush();
+    return c10::alloc_cpu(size);
+  }
 }
 
 void* DeviceMemory::allocate(std::size_t bytes,
                              const std::shared_ptr<DeviceMemory>& memory) {
   const std::size_t total = bytes + sizeof(BlockHeader);
-  void* block = nullptr;
-  std::size_t pooled = 0;
-  if (memory) {
-    memory->claim(bytes);
-    if (total >= BlockPool::kSmallest) {
-      pooled = BlockPool::block_size(total);
-      block = memory->take_block(pooled);
-    }
+  if (!memory) {
+    return new (c10::alloc_cpu(total)) BlockHeader{bytes, 0, nullptr} + 1;
   }
-  if (block == nullptr) {
-    block = c10::alloc_cpu(total);
+  memory->claim(bytes);
+  const bool is_pooled = total >= BlockPool::kSmallest;
+  const std::size_t pooled = is_pooled ? BlockPool::block_size(total) : 0;
+  try {
+    void* const block =
+        is_pooled ? memory->take_block(pooled) : c10::alloc_cpu(total);
+    return new (block) BlockHeader{bytes, pooled, memory} + 1;
+  } catch (...) {
+    memory->live_.fetch_sub(static_cast<std::int64_t>(bytes));
+    throw;
   }
-  return new (block) BlockHeader{bytes, pooled, memory} + 1;
 }
 
 void DeviceMemory::free(void* data) {
@@ -143,6 +149,11 @@ void DeviceMemory::hand_over(void* data,
   header->memory = receiver;
 }
 
+bool is_held_once(const at::Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
+         tensor.storage().nbytes() == tensor.nbytes();
+}
+
 void take_over(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage() || !current_memory()) {
     return;
@@ -155,10 +166,10 @@ void take_over(const at::Tensor& tensor) {
 
 at::Tensor received(at::Tensor tensor) {
   constexpr std::size_t kMostCopied = std::size_t{256} << 10U;
-  const bool is_copied =
-      tensor.defined() && tensor.has_storage() && tensor.is_contiguous() &&
-      tensor.nbytes() <= kMostCopied && tensor.use_count() == 1 &&
-      tensor.storage().use_count() == 1;
+  const bool is_copied = tensor.defined() && tensor.has_storage() &&
+                         tensor.is_contiguous() &&
+                         tensor.storage_offset() == 0 &&
+                         tensor.nbytes() <= kMostCopied && is_held_once(tensor);
   if (!is_copied) {
     take_over(tensor);
     return tensor;

@@ -62,6 +62,9 @@ class alignas(128) DeviceMemory {
   BlockPool pool_;
 };
 
+// Whether nobody else has the tensor, nor any other its memory.
+bool is_held_once(const at::Tensor& tensor);
+
 // Counts the tensor's memory as that of this thread's device, where it was
 // another device's: a message belongs to who receives it.
 void take_over(const at::Tensor& tensor);

@@ -132,10 +132,15 @@ void MpiHub::abort(std::exception_ptr failure) {
   if (this->failure()) {
     return;
   }
+  keep_failure(failure, /*elsewhere=*/false);
+  const std::lock_guard lock(mutex_);
+  tell_others(failure);
+}
+
+// REQUIRES: mutex_ is held.
+void MpiHub::tell_others(const std::exception_ptr& failure) {
   const std::string text =
       (someone_was_late() ? kLate : kBroken) + text_of(failure);
-  keep_failure(std::move(failure), /*elsewhere=*/false);
-  const std::lock_guard lock(mutex_);
   for (Rank rank; rank.value < ranks(); ++rank.value) {
     if (rank != rank_) {
       messages_->send_failure(rank, text);
@@ -240,13 +245,27 @@ void MpiHub::hear_failures() {
   }
 }
 
+// What goes wrong with messages, and not in anything that the rank does itself.
+// REQUIRES: mutex_ is held.
+void MpiHub::fail_behind_the_scenes(const std::exception_ptr& failure) {
+  if (this->failure()) {
+    return;
+  }
+  keep_failure(failure, /*elsewhere=*/false);
+  try {
+    tell_others(failure);
+  } catch (const Error&) {
+    // MPI itself is broken: others find out by their deadlines.
+  }
+}
+
 void MpiHub::look_after() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     try {
       progress();
     } catch (...) {
-      keep_failure(std::current_exception(), /*elsewhere=*/false);
+      fail_behind_the_scenes(std::current_exception());
       return;
     }
     const bool busy = messages_->any_under_way();

@@ -77,6 +77,8 @@ class MpiHub : public Hub {
   void flush(Seconds time);
   void keep_failure(std::exception_ptr failure, bool elsewhere);
   void keep_late();
+  void tell_others(const std::exception_ptr& failure);
+  void fail_behind_the_scenes(const std::exception_ptr& failure);
 
   Seconds patience_;
   Rank rank_;

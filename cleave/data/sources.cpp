@@ -22,14 +22,8 @@ TrainAndTest fashion_mnist(const DataOptions& options) {
 }
 
 constexpr std::array kSources{
-    DataSource{"synthetic",
-               "seeded samples of a task: classification, regression, tokens "
-               "or images",
-               synthetic},
-    DataSource{"fashion-mnist",
-               "70,000 pictures of 10 kinds of clothing, from the Debian "
-               "package dataset-fashion-mnist",
-               fashion_mnist},
+    DataSource{"synthetic", synthetic},
+    DataSource{"fashion-mnist", fashion_mnist},
 };
 
 }  // namespace

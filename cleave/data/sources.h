@@ -30,7 +30,6 @@ struct TrainAndTest {
 // One row of the table of sources; docs/how_to_add_a_data_source.md.
 struct DataSource {
   std::string_view name;
-  std::string_view description;
   TrainAndTest (*load)(const DataOptions& options);
 };
 

@@ -50,6 +50,7 @@ Judgement judge_file(const Model& model,
       right += answers.eq(part.targets).sum().item<std::int64_t>();
     }
   }
+  terms = std::max<std::int64_t>(1, terms);  // all may be ignored
   Judgement judgement{.loss = sum / static_cast<double>(terms),
                       .samples = data.size()};
   if (data.classes() > 0) {

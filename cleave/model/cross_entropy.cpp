@@ -11,6 +11,7 @@
 #include <sstream>
 #include <string>
 
+#include "cleave/comm/memory.h"
 #include "cleave/error.h"
 #include "cleave/model/join.h"
 #include "cleave/model/numbers.h"
@@ -22,11 +23,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr std::int64_t kRowShare = 4;  // rows that pay for a thread
-
-bool is_held_by_nobody_else(const at::Tensor& tensor) {
-  return tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
-         tensor.is_contiguous();
-}
 
 void check_targets(const at::Tensor& targets, std::int64_t classes) {
   const std::span all(targets.const_data_ptr<std::int64_t>(),
@@ -222,9 +218,15 @@ at::Tensor cross_entropy_sum(Values scores, const at::Tensor& targets) {
   check_shapes(scores, targets);
   if (!can_go_by_rows(scores)) {
     if (scores.size() > 1) {
-      return cross_entropy_sum({joined(scores)}, targets);
+      Values whole;
+      whole.push_back(joined(scores));
+      scores.clear();
+      return cross_entropy_sum(std::move(whole), targets);
     }
-    return at::cross_entropy_loss(scores[0].reshape({-1, scores[0].size(-1)}),
+    const at::Tensor exact = scores[0].scalar_type() == at::kBFloat16
+                                 ? scores[0].to(at::kFloat)
+                                 : scores[0];
+    return at::cross_entropy_loss(exact.reshape({-1, exact.size(-1)}),
                                   targets.reshape({-1}),
                                   /*weight=*/{},
                                   at::Reduction::Sum,
@@ -236,7 +238,7 @@ at::Tensor cross_entropy_sum(Values scores, const at::Tensor& targets) {
   for (at::Tensor& part : scores) {
     classes += part.size(-1);
     rooms.of.push_back(
-        is_held_by_nobody_else(part)
+        is_held_once(part) && part.is_contiguous()
             ? part.detach()
             : at::empty_like(part.detach(), at::MemoryFormat::Contiguous));
     part = part.contiguous();

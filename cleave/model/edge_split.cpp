@@ -148,18 +148,17 @@ variable_list EdgeSplit::backward_inputs(const variable_list& seeds) {
       wanted.emplace_back(branch.node->getptr(), i);
     }
   }
-  const variable_list found =
-      torch::autograd::Engine::get_default_engine().execute(
-          graph_.roots,
-          seeds,
-          /*keep_graph=*/true,
-          /*create_graph=*/false,
-          /*accumulate_grad=*/false,
-          wanted);
+  variable_list found = torch::autograd::Engine::get_default_engine().execute(
+      graph_.roots,
+      seeds,
+      /*keep_graph=*/true,
+      /*create_graph=*/false,
+      /*accumulate_grad=*/false,
+      wanted);
   size_t next = graph_.inputs.size();
   for (const at::Tensor& parameter : graph_.at_once) {
-    if (const at::Tensor& gradient = found[next++]; gradient.defined()) {
-      accumulate_gradient(parameter, gradient);
+    if (at::Tensor gradient = std::move(found[next++]); gradient.defined()) {
+      accumulate_gradient(parameter, std::move(gradient));
     }
   }
   for (Branch& branch : branches_) {
@@ -190,12 +189,11 @@ void EdgeSplit::backward_weights() {
     for (const at::Tensor& parameter : branch.parameters) {
       wanted.push_back(accumulator_of(parameter));
     }
-    const variable_list found =
-        torch::autograd::Engine::get_default_engine().execute(
-            roots, seeds, false, false, false, wanted);
+    variable_list found = torch::autograd::Engine::get_default_engine().execute(
+        roots, seeds, false, false, false, wanted);
     for (size_t i = 0; i < found.size(); ++i) {
       if (found[i].defined()) {
-        accumulate_gradient(branch.parameters[i], found[i]);
+        accumulate_gradient(branch.parameters[i], std::move(found[i]));
       }
     }
   }

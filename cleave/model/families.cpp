@@ -8,15 +8,10 @@ namespace cleave {
 namespace {
 
 constexpr std::array kFamilies{
-    Family{"mlp", "fully connected; width, depth, dropout", mlp},
-    Family{"convnet",
-           "convolutions with batch norm; width, depth, dropout",
-           convnet},
-    Family{"resnet", "residual blocks; width, depth", resnet},
-    Family{"gpt",
-           "decoder-only transformer; width, depth, heads, context, "
-           "vocabulary, dropout, tied",
-           gpt},
+    Family{"mlp", mlp},
+    Family{"convnet", convnet},
+    Family{"resnet", resnet},
+    Family{"gpt", gpt},
 };
 
 }  // namespace

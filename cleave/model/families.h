@@ -28,7 +28,6 @@ struct FamilyOptions {
 
 struct Family {
   std::string_view name;
-  std::string_view description;
   Model (*make)(const FamilyOptions& options);
 };
 

@@ -16,11 +16,16 @@ LowCopies*& current_copies() {
   return current;
 }
 
-void cast_the_rest(bool enabled) {
-  at::autocast::set_autocast_enabled(at::kCPU, enabled);
-  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-  // Its memory of casts is one for all threads; ours is not.
-  at::autocast::set_autocast_cache_enabled(!enabled);
+Autocast autocast_now() {
+  return {at::autocast::is_autocast_enabled(at::kCPU),
+          at::autocast::get_autocast_dtype(at::kCPU),
+          at::autocast::is_autocast_cache_enabled()};
+}
+
+void set_autocast(const Autocast& wanted) {
+  at::autocast::set_autocast_enabled(at::kCPU, wanted.enabled);
+  at::autocast::set_autocast_dtype(at::kCPU, wanted.type);
+  at::autocast::set_autocast_cache_enabled(wanted.keeps);
 }
 
 }  // namespace
@@ -52,14 +57,16 @@ Bytes LowCopies::bytes() const {
   return total;
 }
 
-LowPrecisionForward::LowPrecisionForward(LowCopies& copies) {
+LowPrecisionForward::LowPrecisionForward(LowCopies& copies)
+    : before_(autocast_now()) {
   install_split_operations();
   current_copies() = &copies;
-  cast_the_rest(true);
+  // Its memory of casts is one for all threads; ours is not.
+  set_autocast({.enabled = true, .type = at::kBFloat16, .keeps = false});
 }
 
 LowPrecisionForward::~LowPrecisionForward() {
-  cast_the_rest(false);
+  set_autocast(before_);
   current_copies() = nullptr;
 }
 

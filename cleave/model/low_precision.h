@@ -31,6 +31,13 @@ class LowCopies {
   std::map<at::TensorImpl*, Copy> copies_;
 };
 
+// How libtorch casts for a thread.
+struct Autocast {
+  bool enabled;
+  at::ScalarType type;
+  bool keeps;  // what it has cast
+};
+
 // While it lives, what this thread computes is computed in bf16: matrix
 // products, convolutions, attention and embeddings give bf16, and with them all
 // that follows from their results; sums inside norms and losses stay in fp32.
@@ -44,6 +51,7 @@ class LowPrecisionForward {
 
  private:
   Intercept intercept_;
+  Autocast before_;
 };
 
 // What this thread computes with: `tensor` itself, or its bf16 version while a

@@ -59,6 +59,13 @@ Model::Model(std::string name, std::uint64_t seed)
 Model Model::from(const torch::nn::Sequential& network, std::string name) {
   Model model(std::move(name));
   const auto children = network->named_children();
+  std::set<const void*> seen;
+  for (const auto& parameter : network->named_parameters()) {
+    if (!seen.insert(parameter.value().unsafeGetTensorImpl()).second) {
+      fail("the network has the parameter '" + parameter.key() + "' twice",
+           "Add its layers one by one, and say what they share with shares().");
+    }
+  }
   size_t index = 0;
   for (const torch::nn::AnyModule& child : *network) {
     // Shared with the caller's network: AnyModule is a handle to a module.

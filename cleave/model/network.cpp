@@ -189,9 +189,12 @@ Values Network::forward(Values inputs, const std::optional<Moment>& moment) {
 Values Network::forward_in_parts(Values inputs,
                                  const std::optional<Moment>& moment) {
   const int last = end() - 1;
-  return layers_.back().layer.joins
-             ? run_layers(std::move(inputs), moment, last, wiring_.reads(last))
-             : forward(std::move(inputs), moment);
+  if (layers_.back().layer.joins) {
+    return run_layers(std::move(inputs), moment, last, wiring_.reads(last));
+  }
+  Values results = forward(std::move(inputs), moment);
+  results.resize(1);
+  return results;
 }
 
 Values Network::run_layers(Values inputs,
@@ -288,13 +291,16 @@ std::string Network::layers_text() const {
                              : "layers '" + first + "' to '" + last + "'";
 }
 
+// A layer may have a module under two names.
 NamedTensors Network::trained_parameters() const {
   NamedTensors trained;
+  std::set<const void*> seen;
   for (const NamedLayer& named : layers_) {
     for (const auto& parameter : named.layer.module->named_parameters()) {
-      if (parameter.value().requires_grad()) {
-        trained.emplace_back(named.name + "." + parameter.key(),
-                             parameter.value());
+      const at::Tensor& value = parameter.value();
+      if (value.requires_grad() &&
+          seen.insert(value.unsafeGetTensorImpl()).second) {
+        trained.emplace_back(named.name + "." + parameter.key(), value);
       }
     }
   }

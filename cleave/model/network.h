@@ -49,7 +49,7 @@ class Network : public torch::nn::Module {
   // Throws Error that names the layer when one fails.
   Values forward(Values inputs, const std::optional<Moment>& moment = {});
 
-  // The same, but a result that the last layer only joins stays in its parts.
+  // Only the first of them, and where the last layer only joins it, its parts.
   Values forward_in_parts(Values inputs, const std::optional<Moment>& moment);
 
   // The same for a run that takes one value and gives one.

@@ -75,8 +75,7 @@ at::Tensor weight_product_by_onednn(const at::Tensor& rows,
   for (std::int64_t first = 0; first < columns; first += kMostColumns) {
     const std::int64_t count = std::min(kMostColumns, columns - first);
     result.narrow(0, first, count)
-        .copy_(by_onednn(
-            turned(rows.narrow(1, first, count)), input.t(), {}));
+        .copy_(by_onednn(turned(rows.narrow(1, first, count)), input.t(), {}));
   }
   return result;
 }

@@ -6,17 +6,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "cleave/comm/memory.h"
+
 namespace cleave {
 namespace {
 
 // The gradient in memory that it shares with nobody: it goes to another device,
 // while others here may still need what it is a part of.
 at::Tensor in_own_memory(at::Tensor gradient) {
-  const bool is_shared =
-      gradient.defined() && gradient.has_storage() &&
-      (gradient.use_count() > 1 || gradient.storage().use_count() > 1 ||
-       gradient.storage().nbytes() > gradient.nbytes());
-  if (is_shared) {
+  if (gradient.defined() && gradient.has_storage() && !is_held_once(gradient)) {
     gradient = gradient.clone();
   }
   return gradient;
@@ -90,7 +88,7 @@ class Hearing {
 
 Stage::Stage(const Model& model, int first, int last)
     : network_(model.build(first, last)) {
-  for (const at::Tensor& parameter : network_->parameters()) {
+  for (const auto& [name, parameter] : network_->trained_parameters()) {
     keep_accumulator(parameter);
   }
   for (const Network::RemoteTie& tie : network_->remote_ties()) {
@@ -243,8 +241,8 @@ Values Stage::backward_split(const InFlight& kept,
       places.push_back(i);
     }
   }
-  for (const at::Tensor& parameter : network_->parameters()) {
-    if (parameter.requires_grad() && !contains(walked_, parameter)) {
+  for (const auto& [name, parameter] : network_->trained_parameters()) {
+    if (!contains(walked_, parameter)) {
       graph.at_once.push_back(parameter);
     }
   }
@@ -273,7 +271,7 @@ void Stage::learn_who_can_wait(WeightQueue& queue) {
     return;
   }
   bool is_mixed = false;
-  for (const at::Tensor& parameter : network_->parameters()) {
+  for (const auto& [name, parameter] : network_->trained_parameters()) {
     if (!parameter.grad().defined() || at_once_.has(parameter)) {
       continue;
     }

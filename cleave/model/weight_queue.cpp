@@ -2,12 +2,14 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include <map>
 #include <utility>
 
+#include "cleave/comm/memory.h"
 #include "cleave/model/numbers.h"
 
 namespace cleave {
@@ -53,6 +55,12 @@ const void* key_of(const at::Tensor& parameter) {
   return parameter.unsafeGetTensorImpl();
 }
 
+// Hooks want to see a gradient while autograd makes it.
+bool can_wait(const at::Tensor& parameter) {
+  return parameter.requires_grad() && parameter.is_leaf() &&
+         torch::autograd::impl::hooks(parameter).empty();
+}
+
 }  // namespace
 
 void accumulate_gradient(const at::Tensor& parameter, at::Tensor gradient) {
@@ -63,7 +71,7 @@ void accumulate_gradient(const at::Tensor& parameter, at::Tensor gradient) {
     return;
   }
   gradient = dense_as(parameter, gradient);
-  sum = gradient.strides() == parameter.strides()
+  sum = gradient.strides() == parameter.strides() && is_held_once(gradient)
             ? std::move(gradient)
             : at::empty_like(parameter).copy_(gradient);
 }
@@ -101,7 +109,7 @@ void WeightQueue::run(const GradientFound& found) {
   }
   std::map<const void*, at::Tensor> sums;
   for (Entry& entry : entries_) {
-    const Values gradients = entry.work();
+    Values gradients = entry.work();
     entry.work = nullptr;  // and with it what it kept in memory
     for (size_t i = 0; i < gradients.size(); ++i) {
       const at::Tensor& parameter = entry.parameters[i];
@@ -110,7 +118,7 @@ void WeightQueue::run(const GradientFound& found) {
         const at::Tensor gradient = dense_as(parameter, gradients[i]);
         sum = sum.defined() ? sum + gradient : gradient;
       } else {
-        sum = gradients[i];
+        sum = std::move(gradients[i]);
       }
       if (--left[key_of(parameter)] == 0) {
         accumulate_gradient(parameter, std::exchange(sum, {}));
@@ -139,10 +147,8 @@ SplittingBackward::~SplittingBackward() {
 
 bool can_split(const at::Tensor& weight,
                const std::optional<at::Tensor>& bias) {
-  return at::GradMode::is_enabled() && weight.requires_grad() &&
-         weight.is_leaf() &&
-         (!bias || !bias->defined() ||
-          (bias->requires_grad() && bias->is_leaf()));
+  return at::GradMode::is_enabled() && can_wait(weight) &&
+         (!bias || !bias->defined() || can_wait(*bias));
 }
 
 WeightQueue* queue_for(const Values& parameters) {

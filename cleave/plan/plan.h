@@ -28,7 +28,7 @@ struct PlanRequest {
       0;                 // 0: what the schedule needs, or the planner likes
   int replicas = 1;      // copies of the pipeline; 0: as many as pay
   int microbatches = 0;  // of each; 0: four per device, as far as the batch has
-                         // samples
+                         // samples (plan() tries several numbers)
   std::string schedule = "auto";  // searched for; or one of the registry
   int state_copies = 2;  // optimizer values kept per parameter (AdamW: 2)
   Shard shard = Shard::none;
@@ -67,13 +67,13 @@ struct StagePlan {
                            // has ended
   Bytes activations;       // of a microbatch, from F to B, with its inputs
   Bytes kept_for_weights;  // of a microbatch, from B to W
-  // At most, above what there was before: what is needed
-  Bytes forward_need;       // by F,
-  Bytes backward_need;      // by a B that leaves a W,
-  Bytes whole_need;         // by one that leaves none,
-  Bytes first_whole_need;   // by the first of those, which makes gradients,
-  Bytes weight_need;        // by a W,
-  Bytes first_weight_need;  // and by the first
+  // What an action needs at most, above what there was before it.
+  Bytes forward_need;
+  Bytes backward_need;     // of a B that leaves a W
+  Bytes whole_need;        // of a B that leaves none
+  Bytes first_whole_need;  // of the first of those, which makes gradients
+  Bytes weight_need;
+  Bytes first_weight_need;  // of the first W, which makes gradients
   Bytes gradients;          // of `fixed`, what is there from the first one on
   Bytes sums;    // while replicas add up those of one microbatch at once
   Bytes memory;  // the device's budget; zero: without limit

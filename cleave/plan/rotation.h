@@ -63,7 +63,8 @@ class Seat {
 
   // Says that this thread has measured enough since all were asked last, and
   // whether all have. Waits for nobody: who goes on until then keeps the others
-  // as busy as they will be in training. Throws Error where that takes too long.
+  // as busy as they will be in training. Throws Error where that takes too
+  // long.
   bool have_all_enough();
 
  private:

@@ -134,6 +134,8 @@ void ConsoleSink::on(const Event& event) {
 
 void ConsoleSink::show(const RunStarted& event) {
   run_ = event;
+  last_ = {};
+  window_ = {};
   started_ = clock_();
   write_line(start_line(event), kPlain);
   if (options_.terminal) {

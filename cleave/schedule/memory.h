@@ -34,8 +34,8 @@ struct StageBytes {
 
 // By how much what a rank keeps changes with a compute action of the stage, and
 // what it needs while it does that, above what it kept before, unless it is the
-// first to make gradients. `split`: the microbatch has a W. A B without one needs
-// what is said here where its whole stage has none.
+// first to make gradients. `split`: the microbatch has a W. A B without one
+// needs what is said here where its whole stage has none.
 Bytes change_by(Op op, const StageBytes& bytes, bool split);
 Bytes needed_for(Op op, const StageBytes& bytes, bool split);
 

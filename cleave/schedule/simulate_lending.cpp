@@ -74,8 +74,8 @@ class Cores {
     }
   }
 
-  // What share of the planned time it takes what this rank begins now. REQUIRES:
-  // it is idle.
+  // What share of the planned time it takes what this rank begins now.
+  // REQUIRES: it is idle.
   double factor(Rank who, const std::vector<bool>& idle) const {
     if (cores_.empty() || cores_[who.value] < 0) {
       return 1;

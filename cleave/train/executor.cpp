@@ -34,7 +34,8 @@ const char* deed_of(Op op) {
   return "action";
 }
 
-// In a forward, the layer that fails is named; elsewhere it is known which could.
+// In a forward, the layer that fails is named; elsewhere it is known which
+// could.
 bool concerns_all_layers(Op op) {
   return op == Op::backward || op == Op::weight || op == Op::update;
 }
@@ -75,7 +76,7 @@ Executor::Executor(std::vector<StagePart> parts,
       lending_(lending) {}
 
 PassResult Executor::run(const Pass& pass, const GradientListener& listener) {
-  if (pass.microbatches.empty()) {
+  if (!pass.rows) {
     return {};
   }
   const Rank own = transport_.rank();
@@ -88,8 +89,12 @@ PassResult Executor::run(const Pass& pass, const GradientListener& listener) {
     lending_->run(own, pass.step, row, *this);
   } else {
     for (const SharedAction& action : row.actions) {
-      take(action, own);
-      act(action, own);
+      if (action.action.microbatch.value < std::ssize(pass.microbatches)) {
+        take(action, own);
+        act(action, own);
+      } else {
+        tell_if_it_adds(action, own);
+      }
     }
   }
   // In their order, whoever found them when.
@@ -136,6 +141,10 @@ void Executor::act(const SharedAction& shared, Rank by) {
       lending_->note_message();
     }
   }
+  tell_if_it_adds(shared, by);
+}
+
+void Executor::tell_if_it_adds(const SharedAction& shared, Rank by) {
   const auto [op, microbatch, stage] = shared.action;
   const bool adds = op == Op::weight || (op == Op::backward && !shared.split);
   if (adds && listener_->microbatch_done) {
@@ -254,7 +263,10 @@ void Executor::compute(const SharedAction& shared) {
 void Executor::forward(const Key& key) {
   const auto [stage, microbatch] = key;
   const Batch& batch = pass_->microbatches.at(microbatch.value);
-  Values inputs = stage.value == 0 ? Values{batch.inputs} : take(values_, key);
+  // A layer that changes its input in place must not have changed those of
+  // other microbatches, which are parts of the same tensor, for autograd.
+  Values inputs = stage.value == 0 ? Values{batch.inputs.variable_data()}
+                                   : take(values_, key);
   const Moment moment{
       pass_->seed, pass_->step, {pass_->first + microbatch.value}};
   Stage& own = *part(stage).stage;
@@ -268,7 +280,8 @@ void Executor::forward(const Key& key) {
     return;
   }
   if (is_last(stage)) {
-    const double weight = 1.0 / static_cast<double>(pass_->count);
+    const double weight =
+        1.0 / static_cast<double>(std::max<std::int64_t>(1, pass_->count));
     own.forward(microbatch,
                 std::move(inputs),
                 moment,

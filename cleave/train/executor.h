@@ -111,6 +111,7 @@ class Executor : private RowWorker {
   [[noreturn]] void fail_late(const SharedAction& action,
                               Seconds patience) const override;
 
+  void tell_if_it_adds(const SharedAction& action, Rank by);
   void begin(const SharedRow& row);
   GradientFound found_in(const SharedAction& action) const;
   void trace(const Action& action, Rank by, const std::function<void()>& work);

@@ -2,8 +2,6 @@
 
 #include <torch/types.h>
 
-#include <cmath>
-
 #include "cleave/comm/clocks.h"
 #include "cleave/comm/collectives.h"
 #include "cleave/comm/text_tensor.h"
@@ -17,7 +15,8 @@ at::Tensor packed(const StepResult& result) {
       result.loss_sum,
       static_cast<double>(result.correct),
       result.busy.value,
-      result.gradient_norm.value_or(std::nan("")),
+      result.gradient_norm ? 1.0 : 0.0,
+      result.gradient_norm.value_or(0),
       static_cast<double>(result.peak_memory.value),
   };
   for (const auto& [span, by] : result.deeds) {
@@ -41,11 +40,11 @@ StepResult unpacked(const at::Tensor& tensor) {
   result.loss_sum = numbers[0];
   result.correct = whole(1);
   result.busy = {numbers[2]};
-  if (!std::isnan(numbers[3])) {
-    result.gradient_norm = numbers[3];
+  if (numbers[3] > 0) {
+    result.gradient_norm = numbers[4];
   }
-  result.peak_memory = {whole(4)};
-  for (std::int64_t i = 5; i + 5 < tensor.numel(); i += 6) {
+  result.peak_memory = {whole(5)};
+  for (std::int64_t i = 6; i + 5 < tensor.numel(); i += 6) {
     const Action action{static_cast<Op>(whole(i)),
                         {static_cast<int>(whole(i + 1))},
                         {static_cast<int>(whole(i + 2))}};

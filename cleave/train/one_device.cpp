@@ -14,7 +14,8 @@ double backward_batch(Network& network,
                       std::int64_t parts,
                       std::int64_t step,
                       const TrainerOptions& options) {
-  const auto count = static_cast<double>(options.loss.count(batch.targets));
+  const auto count = static_cast<double>(
+      std::max<std::int64_t>(1, options.loss.count(batch.targets)));
   const std::int64_t samples = batch.inputs.size(0);
   std::int64_t start = 0;
   double loss = 0;

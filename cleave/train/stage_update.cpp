@@ -76,7 +76,11 @@ class MirroredUpdate : public LocalUpdate {
     for (std::size_t i = 0; i < sums.size(); ++i) {
       at::Tensor& parameter = parameters()[i];
       if (sums[i].defined()) {
-        parameter.mutable_grad() = sums[i].view(parameter.sizes());
+        const at::Tensor sum = sums[i].view(parameter.sizes());
+        parameter.mutable_grad() =
+            sum.strides() == parameter.strides()
+                ? sum
+                : at::empty_like(parameter.detach()).copy_(sum);
       }
     }
   }

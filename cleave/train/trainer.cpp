@@ -171,7 +171,7 @@ std::int64_t Trainer::loss_count(const Batch& part) {
       count += static_cast<std::int64_t>(counts[i]);
     }
   }
-  return std::max<std::int64_t>(count, 1);
+  return count;
 }
 
 Trainer::Passes Trainer::make_passes(const Batch& part,
@@ -181,6 +181,8 @@ Trainer::Passes Trainer::make_passes(const Batch& part,
   const std::int64_t count = loss_count(part);
   const std::vector<ReplicaShare> shares =
       shares_of(portion.samples, mesh_.replicas, plan_.microbatches);
+  // Replicas that add up after every microbatch do so in one order.
+  const bool in_one_order = training && plan_.shard == Shard::gradients;
   Passes passes(mesh_.replicas);
   for (int replica = first_replica_; replica <= last_replica_; ++replica) {
     const ReplicaShare& share = shares[replica];
@@ -191,7 +193,11 @@ Trainer::Passes Trainer::make_passes(const Batch& part,
           split_batch({part.inputs.narrow(0, start, share.count),
                        part.targets.narrow(0, start, share.count)},
                       share.microbatches);
-      pass->rows = rows_for(share.microbatches, training);
+    }
+    const int of_rows =
+        in_one_order ? shares.front().microbatches : share.microbatches;
+    if (of_rows > 0) {
+      pass->rows = rows_for(of_rows, training);
     }
     pass->first = share.first_microbatch;
     pass->most = shares.front().microbatches;
@@ -216,7 +222,7 @@ Trainer::Pending Trainer::start_step(const Batch& part,
         return trainer.train(*passes[trainer.replica()]);
       }),
       .samples = portion.samples,
-      .count = passes[first_replica_]->count,
+      .count = std::max<std::int64_t>(1, passes[first_replica_]->count),
       .step = steps_,
       .epoch = epoch,
       .timeline = traced ? std::optional(StepTimeline{}) : std::nullopt,
@@ -289,6 +295,7 @@ Evaluation Trainer::evaluate(const Dataset& data) {
     }
     count += passes[first_replica_]->count;
   }
+  count = std::max<std::int64_t>(1, count);
   Evaluation evaluation{.loss = loss / static_cast<double>(count),
                         .accuracy = {},
                         .samples = data.size()};

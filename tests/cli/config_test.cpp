@@ -10,6 +10,7 @@
 
 #include "cleave/cli/schema.h"
 #include "cleave/nearest.h"
+#include "cleave/schedule/registry.h"
 
 namespace cleave {
 namespace {
@@ -174,7 +175,8 @@ TEST(Config, help_and_docs_list_every_key_once) {
     EXPECT_FALSE(key.help.empty()) << key.dotted;
   }
   EXPECT_EQ(count(help, "--"), std::ssize(config_keys()));
-  EXPECT_EQ(count(markdown_for_keys(), "\n| `"), std::ssize(config_keys()));
+  EXPECT_EQ(count(markdown_for_keys(), "\n| `"),
+            std::ssize(config_keys()) + std::ssize(kSchedules));
 }
 
 TEST(Config, the_page_in_docs_is_the_table_of_the_program) {

@@ -138,6 +138,10 @@ TEST(CrossEntropy, half_precision_scores_are_summed_in_single) {
   EXPECT_NEAR(half.loss, full.loss, 1e-5 * full.loss);
   EXPECT_TRUE(torch::allclose(
       half.gradient.to(torch::kFloat), full.gradient, 0.02, 1e-6));
+  const torch::NoGradGuard no_grad;  // as when a model is judged
+  EXPECT_NEAR(cross_entropy.sum(logits * 2, targets).item<double>(),
+              full.loss,
+              1e-5 * full.loss);
 }
 
 // The scores of a cut head, and the gradients of its parts, joined again.

@@ -1,5 +1,6 @@
 #include "cleave/model/low_precision.h"
 
+#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -80,6 +81,12 @@ TEST(LowPrecision, leaves_nothing_behind_on_the_thread) {
   network->forward(torch::randn({5, 6}));
   network->compute_in(Precision::fp32);
   EXPECT_EQ(network->forward(torch::randn({5, 6})).scalar_type(), at::kFloat);
+  EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+  at::autocast::set_autocast_enabled(at::kCPU, true);  // by the user
+  network->compute_in(Precision::bf16);
+  network->forward(torch::randn({5, 6}));
+  EXPECT_TRUE(at::autocast::is_autocast_enabled(at::kCPU));
+  at::autocast::set_autocast_enabled(at::kCPU, false);
 }
 
 // What the split operations do not know: products of other tensors, frozen

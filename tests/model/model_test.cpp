@@ -77,6 +77,18 @@ TEST(Model, an_existing_sequential_becomes_a_model_and_keeps_its_weights) {
   }
 }
 
+TEST(Model, a_sequential_that_shares_modules_is_not_torn_apart) {
+  const torch::nn::Linear shared(4, 4);
+  torch::nn::Sequential network(shared, torch::nn::Tanh(), shared);
+  try {
+    Model::from(network);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.problem(),
+              "the network has the parameter '2.weight' twice");
+  }
+}
+
 TEST(Model, layers_may_take_and_make_several_tensors) {
   struct Halve : torch::nn::Module {
     std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x) {

@@ -92,6 +92,22 @@ TEST(ConsoleLines, a_run_reads_from_top_to_bottom) {
       "| measured/predicted 1.25 (computing 1.10)\n");
 }
 
+TEST(ConsoleLines, a_second_run_begins_anew) {
+  Screen screen({.log_every = 3});
+  for (int run = 0; run < 2; ++run) {
+    screen.sink->on(run_started());
+    screen.take();
+    screen.sink->on(step(1));
+    const std::string first = screen.take();
+    EXPECT_NE(first.find("| 12.5 ms/step |"), std::string::npos) << first;
+    StepDone slow = step(2);  // no line is due
+    slow.duration = {10};
+    screen.sink->on(slow);
+    screen.sink->on(run_ended());
+    screen.take();
+  }
+}
+
 TEST(ConsoleLines, a_long_run_has_about_twenty_step_lines) {
   Screen screen({});
   RunStarted run = run_started();

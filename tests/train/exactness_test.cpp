@@ -135,14 +135,14 @@ TEST(Exactness, a_skip_may_cross_two_cuts_and_be_read_on_every_side) {
   const TrainerOptions options{.loss = mean_squared_error};
   const OneDeviceRun expected =
       plain_run(model, batches, kMicrobatches, options);
-  for (const std::vector<int>& sizes : std::vector<std::vector<int>>{
-           {1, 1, 1, 1, 1, 1, 1},
-           {2, 2, 3},
-           {1, 3, 3},
-           {3, 1, 3},
-           {2, 1, 4},
-           {1, 2, 1, 3},
-           {1, 1, 1, 1, 1, 2}}) {
+  for (const std::vector<int>& sizes :
+       std::vector<std::vector<int>>{{1, 1, 1, 1, 1, 1, 1},
+                                     {2, 2, 3},
+                                     {1, 3, 3},
+                                     {3, 1, 3},
+                                     {2, 1, 4},
+                                     {1, 2, 1, 3},
+                                     {1, 1, 1, 1, 1, 2}}) {
     expect_same_run_in_every_way(model, sizes, batches, options, expected);
   }
 }
@@ -212,6 +212,7 @@ TEST(Exactness, a_shared_parameter_may_be_frozen) {
 
 TEST(Exactness, layers_may_change_what_they_read_in_place) {
   Model model("in_place", 5);
+  model.add<torch::nn::ReLU>("first", torch::nn::ReLUOptions(true));
   model.add<torch::nn::Linear>("a", 6, 6);
   model.add<torch::nn::ReLU>("relu", torch::nn::ReLUOptions(true));
   model.add<torch::nn::Linear>("b", 6, 2);
@@ -220,7 +221,107 @@ TEST(Exactness, layers_may_change_what_they_read_in_place) {
   const OneDeviceRun expected =
       plain_run(model, batches, kMicrobatches, options);
   for (const std::vector<int>& sizes :
-       std::vector<std::vector<int>>{{1, 1, 1}, {1, 2}, {2, 1}}) {
+       std::vector<std::vector<int>>{{2, 1, 1}, {1, 3}, {3, 1}, {4}}) {
+    expect_same_run_in_every_way(model, sizes, batches, options, expected);
+  }
+}
+
+// Of one sample, so that gradients of both vectors are one tensor.
+TEST(Exactness, parameters_may_be_added_to_each_other) {
+  struct Places : torch::nn::Module {
+    Places()
+        : one(register_parameter("one", torch::randn({1, 6}))),
+          other(register_parameter("other", torch::randn({1, 6}))) {}
+    at::Tensor forward(const at::Tensor& x) { return x + one + other; }
+    at::Tensor one;
+    at::Tensor other;
+  };
+  Model model("places", 5);
+  model.add<torch::nn::Linear>("in", 6, 6);
+  model.add<Places>("places");
+  model.add<torch::nn::Linear>("out", 6, 2);
+  torch::manual_seed(3);
+  std::vector<Batch> batches;
+  for (int step = 0; step < 5; ++step) {
+    batches.push_back(numbers(kMicrobatches));
+  }
+  const TrainerOptions options{.loss = mean_squared_error, .clip = 0.5};
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, options);
+  for (const std::vector<int>& sizes :
+       std::vector<std::vector<int>>{{3}, {1, 2}, {2, 1}}) {
+    expect_same_run_in_every_way(
+        model, sizes, batches, options, expected, kMicrobatches, kMicrobatches);
+  }
+}
+
+TEST(Exactness, hooks_see_gradients_and_change_them) {
+  Model model("hooks", 5);
+  model.add<torch::nn::Linear>("in", 6, 6);
+  model.add("hooked", [] {
+    auto linear = std::make_shared<torch::nn::LinearImpl>(6, 6);
+    linear->weight.register_hook(
+        [](const at::Tensor& gradient) { return 0.5 * gradient; });
+    return make_layer(linear);
+  });
+  model.add<torch::nn::Linear>("out", 6, 2);
+  const std::vector<Batch> batches = draw_batches(cases().back());
+  const TrainerOptions options{.loss = mean_squared_error};
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, options);
+  for (const std::vector<int>& sizes :
+       std::vector<std::vector<int>>{{3}, {1, 2}, {2, 1}}) {
+    expect_same_run_in_every_way(model, sizes, batches, options, expected);
+  }
+}
+
+TEST(Exactness, a_layer_may_have_a_module_under_two_names) {
+  struct Low : torch::nn::Module {
+    Low() : low(register_parameter("low", torch::randn({6, 2}))) {}
+    at::Tensor forward(const at::Tensor& x) { return x.mm(low.mm(low.t())); }
+    at::Tensor low;
+  };
+  struct Twice : torch::nn::Module {
+    Twice() : inner(register_module("inner", std::make_shared<Low>())) {
+      register_module("again", inner);
+    }
+    at::Tensor forward(const at::Tensor& x) {
+      return torch::tanh(inner->forward(x));
+    }
+    std::shared_ptr<Low> inner;
+  };
+  Model model("twice", 5);
+  model.add<Twice>("twice");
+  model.add<torch::nn::Linear>("out", 6, 2);
+  const std::vector<Batch> batches = draw_batches(cases().back());
+  const TrainerOptions options{.loss = mean_squared_error,
+                               .optimizer = Sgd{.momentum = 0}};
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, options);
+  for (const std::vector<int>& sizes :
+       std::vector<std::vector<int>>{{2}, {1, 1}}) {
+    expect_same_run_in_every_way(model, sizes, batches, options, expected);
+  }
+}
+
+TEST(Exactness, only_the_first_result_of_the_last_layer_is_judged) {
+  struct Both : torch::nn::Module {
+    Both() : inner(register_module("inner", torch::nn::Linear(6, 2))) {}
+    std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x) {
+      const at::Tensor made = inner(x);
+      return {made, made.sum(-1, true)};
+    }
+    torch::nn::Linear inner;
+  };
+  Model model("both", 5);
+  model.add<torch::nn::Linear>("in", 6, 6);
+  model.add<Both>("both").outputs(2);
+  const std::vector<Batch> batches = draw_batches(cases().back());
+  const TrainerOptions options{.loss = mean_squared_error};
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, options);
+  for (const std::vector<int>& sizes :
+       std::vector<std::vector<int>>{{2}, {1, 1}}) {
     expect_same_run_in_every_way(model, sizes, batches, options, expected);
   }
 }
@@ -287,8 +388,8 @@ TEST(Exactness, stages_may_lie_on_any_devices_and_take_any_time) {
     const int devices = 2 + draw(2);
     for (int stage = 0; stage < stages; ++stage) {
       StagePlan& own = plan.stages[stage];
-      own.device = "cpu:" + std::to_string(stage < devices ? stage
-                                                           : draw(devices));
+      own.device =
+          "cpu:" + std::to_string(stage < devices ? stage : draw(devices));
       for (Seconds* time : {&own.forward, &own.backward, &own.weight}) {
         *time = Seconds{1e-3 * (1 + draw(9))};
       }

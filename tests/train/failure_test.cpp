@@ -173,9 +173,9 @@ TEST(Failure, also_backwards_and_updates_that_outgrow_it_name_the_layers) {
                 "stage 1, update of layers 'b' to 'c': device 'cpu:1' has "),
             0)
       << problem_with(2'000'000);
-  EXPECT_EQ(problem_with(3'900'000)
-                .find("stage 1, microbatch 0, backward of layers 'b' to 'c': "
-                      "device 'cpu:1' has "),
+  EXPECT_EQ(problem_with(3'900'000).find(
+                "stage 1, microbatch 0, backward of layers 'b' to 'c': "
+                "device 'cpu:1' has "),
             0)
       << problem_with(3'900'000);
 }

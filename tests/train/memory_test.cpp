@@ -65,8 +65,8 @@ TEST(Memory, no_device_holds_the_scores_of_a_large_vocabulary_twice) {
                                .head_parts = parts});
       for (const std::vector<int>& sizes :
            {std::vector{model.size()}, std::vector{2, model.size() - 2}}) {
-        for (const auto& [precision, bytes] : {std::pair(Precision::fp32, 4),
-                                               std::pair(Precision::bf16, 2)}) {
+        for (const auto& [precision, bytes] :
+             {std::pair(Precision::fp32, 4), std::pair(Precision::bf16, 2)}) {
           Trainer trainer(model,
                           plan_of(model, sizes, "1f1b", 1, 1),
                           test_devices(sizes.size()),

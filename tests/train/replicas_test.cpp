@@ -105,6 +105,67 @@ INSTANTIATE_TEST_SUITE_P(Meshes,
                                                           Shard::gradients)),
                          mesh_name);
 
+// Ranks have two stages each, and replicas not always as many microbatches, or
+// none: all must add up in one order, or they wait for each other.
+TEST(Mirrors, of_several_stages_each_add_up_gradients_in_one_order) {
+  if (most_ranks() < 4) {
+    GTEST_SKIP();
+  }
+  const Case& network = cases()[3];
+  const Model model = network.make();
+  torch::manual_seed(3);
+  std::vector<Batch> batches;
+  for (const std::int64_t samples : {8, 7, 5, 3, 2, 1, 8}) {
+    batches.push_back(network.draw(samples));
+  }
+  TrainerOptions options{.optimizer = Sgd{},
+                         .learning_rate = {.peak = 1e-2},
+                         .seed = 11,
+                         .patience = {20}};
+  const OneDeviceRun expected = plain_run(model, batches, 8, options);
+  for (const std::string schedule : {"zb-v", "interleaved", "auto"}) {
+    Plan plan = plan_of(
+        model, cuts_of(model.size(), 4).front(), schedule, 4, kBatch, 2);
+    plan.replicas = 2;
+    plan.shard = Shard::gradients;
+    Trainer trainer = trainer_of(model, plan, options);
+    for (size_t step = 0; step < batches.size(); ++step) {
+      EXPECT_NEAR(trainer.step(batches[step]).loss,
+                  expected.losses[step],
+                  1e-6 * expected.losses[step])
+          << schedule << ", step " << step;
+    }
+    const std::vector<std::uint64_t> prints = trainer.fingerprints();
+    EXPECT_EQ(prints[0], prints[2]);
+    EXPECT_EQ(prints[1], prints[3]);
+  }
+}
+
+TEST(Mirrors, keep_the_memory_order_of_parameters) {
+  if (most_ranks() < 2) {
+    GTEST_SKIP();
+  }
+  Model model("turned");
+  model.add("turned", [] {
+    auto linear = std::make_shared<torch::nn::LinearImpl>(6, 4);
+    const torch::NoGradGuard no_grad;
+    linear->weight.set_data(torch::randn({6, 4}).t());
+    return make_layer(linear);
+  });
+  torch::manual_seed(3);
+  const std::vector<Batch> batches(
+      5, {torch::randn({8, 6}), torch::randint(4, {8})});
+  const TrainerOptions options{.optimizer = AdamW{},
+                               .learning_rate = {.peak = 1e-2}};
+  const OneDeviceRun expected = plain_run(model, batches, 4, options);
+  Plan plan = plan_of(model, {1}, "1f1b", 2, 8);
+  plan.replicas = 2;
+  Trainer trainer = trainer_of(model, plan, options);
+  for (size_t step = 0; step < batches.size(); ++step) {
+    EXPECT_NEAR(trainer.step(batches[step]).loss, expected.losses[step], 1e-5);
+  }
+}
+
 TEST(Mirrors, keep_a_quarter_of_the_states_each) {
   if (most_ranks() < 4) {
     GTEST_SKIP();

@@ -190,7 +190,8 @@ struct Waits : torch::nn::Module {
     if (++backwards % kMicrobatches > 0) {
       return;
     }
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (weight->_version() == before) {
       TORCH_CHECK(std::chrono::steady_clock::now() < end, "nothing changed");
       std::this_thread::yield();
