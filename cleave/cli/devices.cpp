@@ -5,7 +5,7 @@
 
 #include "cleave/cli/verbs.h"
 #include "cleave/comm/processor.h"
-#include "cleave/comm/product_speed.h"
+#include "cleave/model/product_speed.h"
 
 namespace cleave {
 namespace {

@@ -129,6 +129,15 @@ TEST_F(Program, wrong_usage_ends_with_two) {
   expect_refused("devices --jsno", {"--jsno"}, 2);
 }
 
+TEST_F(Program, keys_are_refused_where_nothing_reads_them) {
+  expect_refused("devices --devices.use cpu:4",
+                 {"cleave devices", "--devices.use"});
+  expect_refused("quickstart --train.epochs 1",
+                 {"cleave quickstart", "--train.epochs"});
+  expect_refused("merge " + path("none") + " --train.batch 4",
+                 {"cleave merge", "--train.batch"});
+}
+
 TEST_F(Program, bad_configuration_is_told_in_one_line_and_leaves_nothing) {
   expect_refused("train " + path("none.toml"), {"none.toml"});
   expect_refused("train " + small_config("overwite = true\n"),

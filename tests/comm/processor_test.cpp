@@ -6,8 +6,6 @@
 #include <optional>
 #include <string>
 
-#include "cleave/comm/product_speed.h"
-
 namespace cleave {
 namespace {
 
@@ -64,20 +62,6 @@ TEST(Tiles, lower_the_instruction_set_only_where_they_are_broken) {
   setenv(kVariable, "AVX2", /*replace=*/1);  // by the user
   avoid_tiles(Tiles::broken);
   EXPECT_STREQ(std::getenv(kVariable), "AVX2");
-}
-
-TEST(ProductSpeed, warns_of_bf16_where_it_is_slower) {
-  EXPECT_EQ(bf16_warning({.fp32 = 90e9, .bf16 = 180e9}), "");
-  EXPECT_EQ(bf16_warning({.fp32 = 90e9, .bf16 = 30e9}),
-            "bf16 is slower than fp32 on this processor (30 against 90 "
-            "GFLOP/s): train.precision = \"fp32\" is faster.");
-}
-
-TEST(Tiles, a_bf16_product_does_not_kill_the_process) {
-  const Devices devices = local_devices("cpu:1", {.threads = 1});
-  const ProductSpeed speed = measure_products(devices.front());
-  EXPECT_GT(speed.fp32, 0);
-  EXPECT_GT(speed.bf16, 0);
 }
 
 }  // namespace

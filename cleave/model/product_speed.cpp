@@ -1,4 +1,4 @@
-#include "cleave/comm/product_speed.h"
+#include "cleave/model/product_speed.h"
 
 #include <ATen/ATen.h>
 
@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cmath>
 #include <thread>
+
+#include "cleave/model/products.h"
 
 namespace cleave {
 namespace {
@@ -18,14 +20,14 @@ constexpr std::int64_t kWidth = 512;
 // Of the fastest run: neighbours can only slow it.
 double speed_in(at::ScalarType type) {
   using Clock = std::chrono::steady_clock;
-  const at::Tensor left = at::ones({kRows, kWidth}, type);
-  const at::Tensor right = at::ones({kWidth, kWidth}, type);
-  at::Tensor product = at::mm(left, right);  // also prepares kernels
+  const at::Tensor input = at::ones({kRows, kWidth}, type);
+  const at::Tensor weight = at::ones({kWidth, kWidth}, type);
+  linear_product(input, weight, {});  // prepares kernels
   double fastest = 0;
   double total = 0;
   for (int run = 0; run < kRuns && total < kEnoughSeconds; ++run) {
     const Clock::time_point start = Clock::now();
-    at::mm_out(product, left, right);
+    linear_product(input, weight, {});
     const std::chrono::duration<double> spent = Clock::now() - start;
     constexpr double kOperations = 2.0 * kRows * kWidth * kWidth;
     fastest = std::max(fastest, kOperations / spent.count());

@@ -6,7 +6,8 @@
 
 namespace cleave {
 
-// How fast one device multiplies matrices, in operations per second.
+// How fast one device multiplies matrices as linear layers do, in operations
+// per second.
 struct ProductSpeed {
   double fp32 = 0;
   double bf16 = 0;
