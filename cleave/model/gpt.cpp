@@ -165,7 +165,6 @@ struct HeadPartImpl : torch::nn::Module {
   at::Tensor weight;
 };
 
-// The head as layers that each score some of the tokens.
 // As even as may be; whole runs of scores where there are enough, so that the
 // loss need not join the parts (cross_entropy.h).
 std::int64_t size_of_part(std::int64_t part,
@@ -178,6 +177,7 @@ std::int64_t size_of_part(std::int64_t part,
   return run * own + (part + 1 == parts ? tokens % run : 0);
 }
 
+// The head as layers that each score some of the tokens.
 void add_head_parts(Model& model,
                     std::int64_t width,
                     std::int64_t tokens,

@@ -259,20 +259,30 @@ TEST_F(Program, a_traced_run_leaves_a_trace_and_a_page) {
   EXPECT_NE(page.find("</html>"), std::string::npos);
 }
 
+// Whether it pays to lend is measured, and so not for a test to expect.
 TEST_F(Program, devices_that_lend_train_to_the_same_bits) {
   const std::string config = small_config();
-  const std::string small = "train " + config +
-                            " --devices.use cpu:2 --parallel.schedule gpipe "
-                            "--parallel.microbatches 4 --output.overwrite ";
+  const std::string file = path("edited.json");
+  ASSERT_EQ(cleave("plan " + config +
+                   " --devices.use cpu:2 --parallel.stages 2 "
+                   "--parallel.schedule gpipe --parallel.microbatches 4 "
+                   "--parallel.lend false --save " +
+                   file)
+                .code,
+            0);
+  nlohmann::json plan = nlohmann::json::parse(read_file(file));
+  EXPECT_FALSE(plan.at("lend").get<bool>());
   std::vector<std::string> merged;
   for (const bool lend : {true, false}) {
+    plan["lend"] = lend;
+    std::ofstream(file) << plan;
     const Outcome trained =
-        cleave(small + "--parallel.lend " + (lend ? "true" : "false"));
+        cleave("train " + config + " --output.overwrite --parallel.plan " +
+               file);
     ASSERT_EQ(trained.code, 0) << trained.output;
-    const nlohmann::json plan =
+    const auto used =
         nlohmann::json::parse(read_file(path("run") + "/plan.json"));
-    EXPECT_EQ(plan.at("lend").get<bool>(),
-              lend && plan.at("stages").size() > 1);
+    EXPECT_EQ(used.at("lend").get<bool>(), lend);
     ASSERT_EQ(cleave("merge " + path("run")).code, 0);
     merged.push_back(read_file(path("run") + "/model.safetensors"));
   }
