@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "cleave/cli/assemble.h"
-#include "cleave/model/product_speed.h"
 #include "cleave/counted.h"
+#include "cleave/model/product_speed.h"
 #include "cleave/plan/plan_schedule.h"
 #include "cleave/plan/profiler.h"
 

@@ -276,9 +276,8 @@ TEST_F(Program, devices_that_lend_train_to_the_same_bits) {
   for (const bool lend : {true, false}) {
     plan["lend"] = lend;
     std::ofstream(file) << plan;
-    const Outcome trained =
-        cleave("train " + config + " --output.overwrite --parallel.plan " +
-               file);
+    const Outcome trained = cleave(
+        "train " + config + " --output.overwrite --parallel.plan " + file);
     ASSERT_EQ(trained.code, 0) << trained.output;
     const auto used =
         nlohmann::json::parse(read_file(path("run") + "/plan.json"));
