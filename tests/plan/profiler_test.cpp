@@ -160,6 +160,7 @@ void expect_enough(Bytes predicted, Bytes needed, const std::string& what) {
 }
 
 void expect_right_needs(const Model& model, const Batch& batch) {
+  const AloneOnItsThread alone;  // as on a device of one core
   const PlanBasis basis(
       profile(model, batch, {cross_entropy}, {two_devices().front()}),
       {.batch = batch.inputs.size(0), .microbatches = 1},
@@ -459,6 +460,7 @@ struct FailsLate : torch::nn::Module {
 };
 
 TEST(Profiler, nobody_waits_for_a_device_that_has_failed) {
+  FailsLate::calls = 0;
   Model model("late");
   model.add<torch::nn::Linear>("first", kWidth, kWidth);
   model.add<FailsLate>("fails");
