@@ -115,6 +115,20 @@ TEST(Exactness, a_cut_may_fall_between_any_two_layers_of_a_transformer) {
   }
 }
 
+// The bits of one device, with stages of any of these numbers of layers, in
+// every way. The model takes and gives what the last case's does.
+void expect_exact(const Model& model,
+                  const std::vector<std::vector<int>>& cuts,
+                  const TrainerOptions& options = {
+                      .loss = mean_squared_error}) {
+  const std::vector<Batch> batches = draw_batches(cases().back());
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, options);
+  for (const std::vector<int>& sizes : cuts) {
+    expect_same_run_in_every_way(model, sizes, batches, options, expected);
+  }
+}
+
 TEST(Exactness, a_skip_may_cross_two_cuts_and_be_read_on_every_side) {
   struct Twist : torch::nn::Module {
     Twist() : scale(register_parameter("scale", torch::randn({6}))) {}
@@ -131,20 +145,14 @@ TEST(Exactness, a_skip_may_cross_two_cuts_and_be_read_on_every_side) {
   model.add<Twist>("far_1").reads({"middle_2", "start"});
   model.add<Twist>("far_2").reads({"far_1", "start"});
   model.add<torch::nn::Linear>("out", 6, 2);
-  const std::vector<Batch> batches = draw_batches(cases().back());
-  const TrainerOptions options{.loss = mean_squared_error};
-  const OneDeviceRun expected =
-      plain_run(model, batches, kMicrobatches, options);
-  for (const std::vector<int>& sizes :
-       std::vector<std::vector<int>>{{1, 1, 1, 1, 1, 1, 1},
-                                     {2, 2, 3},
-                                     {1, 3, 3},
-                                     {3, 1, 3},
-                                     {2, 1, 4},
-                                     {1, 2, 1, 3},
-                                     {1, 1, 1, 1, 1, 2}}) {
-    expect_same_run_in_every_way(model, sizes, batches, options, expected);
-  }
+  expect_exact(model,
+               {{1, 1, 1, 1, 1, 1, 1},
+                {2, 2, 3},
+                {1, 3, 3},
+                {3, 1, 3},
+                {2, 1, 4},
+                {1, 2, 1, 3},
+                {1, 1, 1, 1, 1, 2}});
 }
 
 TEST(Exactness, a_parameter_may_be_shared_by_layers_of_three_stages) {
@@ -155,14 +163,9 @@ TEST(Exactness, a_parameter_may_be_shared_by_layers_of_three_stages) {
     model.add<torch::nn::Linear>(name, 6, 6).shares("weight", "first.weight");
   }
   model.add<torch::nn::Linear>("out", 6, 2);
-  const std::vector<Batch> batches = draw_batches(cases().back());
-  const TrainerOptions options{.loss = mean_squared_error, .clip = 0.5};
-  const OneDeviceRun expected =
-      plain_run(model, batches, kMicrobatches, options);
-  for (const std::vector<int>& sizes : std::vector<std::vector<int>>{
-           {8}, {1, 7}, {3, 2, 3}, {1, 2, 5}, {2, 3, 1, 2}, {5, 3}}) {
-    expect_same_run_in_every_way(model, sizes, batches, options, expected);
-  }
+  expect_exact(model,
+               {{8}, {1, 7}, {3, 2, 3}, {1, 2, 5}, {2, 3, 1, 2}, {5, 3}},
+               {.loss = mean_squared_error, .clip = 0.5});
 }
 
 // Its stages lie on devices as a V and in turn, so that gradients and values of
@@ -200,14 +203,7 @@ TEST(Exactness, a_shared_parameter_may_be_frozen) {
   model.add<torch::nn::Tanh>("tanh");
   model.add<torch::nn::Linear>("second", 6, 6).shares("weight", "first.weight");
   model.add<torch::nn::Linear>("out", 6, 2);
-  const std::vector<Batch> batches = draw_batches(cases().back());
-  const TrainerOptions options{.loss = mean_squared_error};
-  const OneDeviceRun expected =
-      plain_run(model, batches, kMicrobatches, options);
-  for (const std::vector<int>& sizes :
-       std::vector<std::vector<int>>{{4}, {1, 3}, {2, 1, 1}, {1, 1, 1, 1}}) {
-    expect_same_run_in_every_way(model, sizes, batches, options, expected);
-  }
+  expect_exact(model, {{4}, {1, 3}, {2, 1, 1}, {1, 1, 1, 1}});
 }
 
 TEST(Exactness, layers_may_change_what_they_read_in_place) {
@@ -216,14 +212,7 @@ TEST(Exactness, layers_may_change_what_they_read_in_place) {
   model.add<torch::nn::Linear>("a", 6, 6);
   model.add<torch::nn::ReLU>("relu", torch::nn::ReLUOptions(true));
   model.add<torch::nn::Linear>("b", 6, 2);
-  const std::vector<Batch> batches = draw_batches(cases().back());
-  const TrainerOptions options{.loss = mean_squared_error};
-  const OneDeviceRun expected =
-      plain_run(model, batches, kMicrobatches, options);
-  for (const std::vector<int>& sizes :
-       std::vector<std::vector<int>>{{2, 1, 1}, {1, 3}, {3, 1}, {4}}) {
-    expect_same_run_in_every_way(model, sizes, batches, options, expected);
-  }
+  expect_exact(model, {{2, 1, 1}, {1, 3}, {3, 1}, {4}});
 }
 
 // Of one sample, so that gradients of both vectors are one tensor.
@@ -265,14 +254,7 @@ TEST(Exactness, hooks_see_gradients_and_change_them) {
     return make_layer(linear);
   });
   model.add<torch::nn::Linear>("out", 6, 2);
-  const std::vector<Batch> batches = draw_batches(cases().back());
-  const TrainerOptions options{.loss = mean_squared_error};
-  const OneDeviceRun expected =
-      plain_run(model, batches, kMicrobatches, options);
-  for (const std::vector<int>& sizes :
-       std::vector<std::vector<int>>{{3}, {1, 2}, {2, 1}}) {
-    expect_same_run_in_every_way(model, sizes, batches, options, expected);
-  }
+  expect_exact(model, {{3}, {1, 2}, {2, 1}});
 }
 
 TEST(Exactness, a_layer_may_have_a_module_under_two_names) {
@@ -293,15 +275,9 @@ TEST(Exactness, a_layer_may_have_a_module_under_two_names) {
   Model model("twice", 5);
   model.add<Twice>("twice");
   model.add<torch::nn::Linear>("out", 6, 2);
-  const std::vector<Batch> batches = draw_batches(cases().back());
-  const TrainerOptions options{.loss = mean_squared_error,
-                               .optimizer = Sgd{.momentum = 0}};
-  const OneDeviceRun expected =
-      plain_run(model, batches, kMicrobatches, options);
-  for (const std::vector<int>& sizes :
-       std::vector<std::vector<int>>{{2}, {1, 1}}) {
-    expect_same_run_in_every_way(model, sizes, batches, options, expected);
-  }
+  expect_exact(model,
+               {{2}, {1, 1}},
+               {.loss = mean_squared_error, .optimizer = Sgd{.momentum = 0}});
 }
 
 TEST(Exactness, only_the_first_result_of_the_last_layer_is_judged) {
@@ -316,14 +292,7 @@ TEST(Exactness, only_the_first_result_of_the_last_layer_is_judged) {
   Model model("both", 5);
   model.add<torch::nn::Linear>("in", 6, 6);
   model.add<Both>("both").outputs(2);
-  const std::vector<Batch> batches = draw_batches(cases().back());
-  const TrainerOptions options{.loss = mean_squared_error};
-  const OneDeviceRun expected =
-      plain_run(model, batches, kMicrobatches, options);
-  for (const std::vector<int>& sizes :
-       std::vector<std::vector<int>>{{2}, {1, 1}}) {
-    expect_same_run_in_every_way(model, sizes, batches, options, expected);
-  }
+  expect_exact(model, {{2}, {1, 1}});
 }
 
 TEST(Exactness, shapes_may_change_from_step_to_step) {
@@ -353,14 +322,7 @@ TEST(Exactness, frozen_layers_keep_their_weights_wherever_the_cut_falls) {
   });
   model.add<torch::nn::ReLU>("relu");
   model.add<torch::nn::Linear>("out", 6, 2);
-  const std::vector<Batch> batches = draw_batches(cases().back());
-  const TrainerOptions options{.loss = mean_squared_error};
-  const OneDeviceRun expected =
-      plain_run(model, batches, kMicrobatches, options);
-  for (const std::vector<int>& sizes :
-       std::vector<std::vector<int>>{{1, 2}, {2, 1}, {1, 1, 1}}) {
-    expect_same_run_in_every_way(model, sizes, batches, options, expected);
-  }
+  expect_exact(model, {{1, 2}, {2, 1}, {1, 1, 1}});
 }
 
 // Any runs of layers on any devices, with times that make searched schedules
