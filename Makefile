@@ -40,7 +40,7 @@ tsan: setup
 	cmake --preset tsan
 	cmake --build --preset tsan -j $(JOBS)
 	for test in comm/test_comm schedule/test_schedule plan/test_plan \
-	    plan/test_plan_profiler \
+	    plan/test_plan_measure \
 	    "train/test_train --gtest_filter=$(raced)"; do \
 	  TSAN_OPTIONS="halt_on_error=1 suppressions=$(CURDIR)/tests/tsan.supp" \
 	    build-tsan/tests/$$test || exit 1; \

@@ -13,9 +13,9 @@
 #include <thread>
 
 #include "cleave/comm/collectives.h"
-#include "cleave/comm/in_process.h"
-#include "cleave/comm/memory.h"
-#include "cleave/comm/mpi.h"
+#include "cleave/comm/mpi/mpi_world.h"
+#include "cleave/comm/thread_world.h"
+#include "cleave/device/memory.h"
 
 namespace cleave {
 namespace {
@@ -48,14 +48,14 @@ double of_mpi(const at::Tensor& values) {
 }
 
 double of_threads(int ranks) {
-  InProcessHub hub(ranks, Seconds{60});
+  ThreadWorld world(ranks, Seconds{60});
   double first = 0;
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       at::set_num_threads(1);
       const MemoryScope scope(std::make_shared<DeviceMemory>());
-      const auto end = hub.connect({rank});
+      const auto end = world.connect({rank});
       const at::Tensor values = torch::zeros({kNumbers});
       const double median = median_ms([&] { all_reduce(*end, values); });
       first = rank == 0 ? median : first;
@@ -82,11 +82,11 @@ void run() {
   int rank = 0;
   int ranks = 0;
   {
-    MpiHub hub(Seconds{60});
+    MpiWorld world(Seconds{60});
     const MemoryScope scope(std::make_shared<DeviceMemory>());
-    const auto end = hub.connect(hub.rank());
-    rank = hub.rank().value;
-    ranks = hub.ranks();
+    const auto end = world.connect(world.rank());
+    rank = world.rank().value;
+    ranks = world.ranks();
     ours = median_ms([&] { all_reduce(*end, values); });
   }
   const double mpi = std::min(before, of_mpi(values));

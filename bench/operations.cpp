@@ -6,15 +6,15 @@
 
 #include <thread>
 
-#include "cleave/comm/in_process.h"
-#include "cleave/comm/memory.h"
-#include "cleave/comm/processor.h"
-#include "cleave/model/attention.h"
-#include "cleave/model/cross_entropy.h"
-#include "cleave/model/families.h"
-#include "cleave/model/gelu.h"
-#include "cleave/model/products.h"
-#include "cleave/model/stage.h"
+#include "cleave/comm/thread_world.h"
+#include "cleave/device/memory.h"
+#include "cleave/device/processor.h"
+#include "cleave/model/families/families.h"
+#include "cleave/model/kernels/attention.h"
+#include "cleave/model/kernels/cross_entropy.h"
+#include "cleave/model/kernels/gelu.h"
+#include "cleave/model/kernels/products.h"
+#include "cleave/stage/stage.h"
 
 namespace cleave {
 namespace {
@@ -23,16 +23,16 @@ constexpr Microbatch kOnly{0};
 
 // There and back between two ranks: two messages of 1 MiB.
 void hand_over(benchmark::State& state) {
-  InProcessHub hub(2, Seconds{10});
+  ThreadWorld world(2, Seconds{10});
   const Tag tag;
   std::thread other([&] {
-    const auto end = hub.connect({1});
+    const auto end = world.connect({1});
     for (Message message = end->receive({0}, tag); message[0].defined();
          message = end->receive({0}, tag)) {
       end->send({0}, tag, std::move(message));
     }
   });
-  const auto end = hub.connect({0});
+  const auto end = world.connect({0});
   const at::Tensor tensor = torch::empty({1 << 18});
   const void* memory = tensor.data_ptr();
   for (auto _ : state) {
@@ -50,9 +50,9 @@ BENCHMARK(hand_over)->UseRealTime();
 
 // Only what handing over itself costs, with a receiver that is not asleep.
 void hand_over_without_waking(benchmark::State& state) {
-  InProcessHub hub(2, Seconds{10});
-  const auto from = hub.connect({0});
-  const auto to = hub.connect({1});
+  ThreadWorld world(2, Seconds{10});
+  const auto from = world.connect({0});
+  const auto to = world.connect({1});
   const at::Tensor tensor = torch::empty({1 << 18});
   for (auto _ : state) {
     from->send({1}, {}, {tensor});

@@ -38,13 +38,17 @@ struct StepDone {
   std::vector<Bytes> peak_memory;  // one per device, since the run's start
 };
 
-// After judging the network on a data set.
+// How well a network does on a data set.
+struct Evaluation {
+  double loss = 0;
+  std::optional<double> accuracy;  // where the data has classes
+  std::int64_t samples = 0;
+};
+
 struct Evaluated {
   std::int64_t step = 0;
   std::string data;  // "test", "train"
-  double loss = 0;
-  std::optional<double> accuracy;  // where the task has classes
-  std::int64_t samples = 0;
+  Evaluation evaluation;
 };
 
 // Once, after the last step or when the run was stopped before it.

@@ -6,7 +6,7 @@ add_library(cleave_all INTERFACE)
 add_library(cleave::cleave ALIAS cleave_all)
 set_target_properties(cleave_all PROPERTIES EXPORT_NAME cleave)
 target_link_libraries(cleave_all INTERFACE
-  cleave::plan_profiler cleave::train cleave::evaluate cleave::report)
+  cleave::plan_measure cleave::train cleave::evaluate cleave::report)
 target_compile_features(cleave_all INTERFACE cxx_std_20)
 install(TARGETS cleave_all EXPORT cleave-targets)
 

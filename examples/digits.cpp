@@ -35,7 +35,7 @@ int main() {
   trainer.fit(*data.train, {.epochs = 2}, log);
 
   cleave::save_safetensors(trainer.merged(), "digits.safetensors");
-  const cleave::Judgement judged = cleave::judge_file(
+  const cleave::Evaluation judged = cleave::evaluate_file(
       model, "digits.safetensors", *data.test, cleave::cross_entropy, 64);
   std::cout << "test accuracy " << *judged.accuracy << '\n';
 }

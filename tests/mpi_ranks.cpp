@@ -7,27 +7,27 @@
 namespace cleave {
 namespace {
 
-MpiHub* hub = nullptr;  // of main()
+MpiWorld* world = nullptr;  // of main()
 
 }  // namespace
 
-MpiHub& test_hub() {
-  return *hub;
+MpiWorld& test_hub() {
+  return *world;
 }
 
 }  // namespace cleave
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  cleave::MpiHub hub(cleave::Seconds{60});
-  cleave::hub = &hub;
-  if (hub.rank().value != 0) {  // one of them tells
+  cleave::MpiWorld world(cleave::Seconds{60});
+  cleave::world = &world;
+  if (world.rank().value != 0) {  // one of them tells
     auto& listeners = testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
   }
   const int failed = RUN_ALL_TESTS();
   if (failed != 0) {
-    std::cerr << hub.name(hub.rank()) << ": tests failed\n";
+    std::cerr << world.name(world.rank()) << ": tests failed\n";
   }
   return failed;
 }

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "cleave/comm/mpi.h"
+#include "cleave/comm/mpi/mpi_world.h"
 
 // A test program whose process is one rank of an MPI job: every rank runs all
 // tests, in the same order. mpi_ranks.cpp has its main().
 namespace cleave {
 
-MpiHub& test_hub();
+MpiWorld& test_hub();
 
 }  // namespace cleave

@@ -4,9 +4,9 @@
 
 #include "cleave/cli/assemble.h"
 #include "cleave/counted.h"
-#include "cleave/model/product_speed.h"
+#include "cleave/model/kernels/product_speed.h"
+#include "cleave/plan/measure/profiler.h"
 #include "cleave/plan/plan_schedule.h"
-#include "cleave/plan/profiler.h"
 
 namespace cleave {
 namespace {

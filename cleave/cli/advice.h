@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "cleave/cli/config.h"
-#include "cleave/comm/devices.h"
+#include "cleave/cli/config/config.h"
 #include "cleave/data/dataset.h"
+#include "cleave/device/device.h"
 #include "cleave/model/model.h"
 #include "cleave/plan/plan.h"
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
-#include "cleave/cli/mpi_ranks.h"
+#include "cleave/cli/launch/mpi_ranks.h"
 #include "cleave/error.h"
-#include "cleave/model/families.h"
-#include "cleave/plan/measured_plan.h"
+#include "cleave/model/families/families.h"
+#include "cleave/plan/measure/measured_plan.h"
 
 namespace cleave {
 namespace {

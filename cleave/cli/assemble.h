@@ -1,13 +1,13 @@
 #pragma once
 
-#include "cleave/cli/config.h"
-#include "cleave/comm/devices.h"
-#include "cleave/comm/message_speed.h"
+#include "cleave/cli/config/config.h"
+#include "cleave/comm/link_speed.h"
 #include "cleave/data/sources.h"
+#include "cleave/device/device.h"
 #include "cleave/model/loss.h"
 #include "cleave/model/model.h"
+#include "cleave/plan/measure/profiler.h"
 #include "cleave/plan/plan.h"
-#include "cleave/plan/profiler.h"
 #include "cleave/train/trainer.h"
 
 // From what the user wrote to what the library takes.

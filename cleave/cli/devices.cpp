@@ -1,11 +1,10 @@
-#include "cleave/comm/devices.h"
-
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cleave/cli/verbs.h"
-#include "cleave/comm/processor.h"
-#include "cleave/model/product_speed.h"
+#include "cleave/device/device.h"
+#include "cleave/device/processor.h"
+#include "cleave/model/kernels/product_speed.h"
 
 namespace cleave {
 namespace {

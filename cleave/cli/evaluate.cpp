@@ -19,26 +19,26 @@ struct EvaluateArguments {
 void evaluate(const EvaluateArguments& arguments, const Overrides& overrides) {
   const Config config = load_config(arguments.config, overrides);
   const TrainAndTest data = data_of(config);
-  const Judgement judged = judge_file(model_of(config, *data.train),
-                                      arguments.model,
-                                      *data.test,
-                                      loss_of(config, *data.train),
-                                      config.train.batch);
+  const Evaluation found = evaluate_file(model_of(config, *data.train),
+                                         arguments.model,
+                                         *data.test,
+                                         loss_of(config, *data.train),
+                                         config.train.batch);
   if (arguments.json) {
     nlohmann::ordered_json report{{"model", arguments.model},
-                                  {"samples", judged.samples},
-                                  {"loss", judged.loss}};
-    if (judged.accuracy) {
-      report["accuracy"] = *judged.accuracy;
+                                  {"samples", found.samples},
+                                  {"loss", found.loss}};
+    if (found.accuracy) {
+      report["accuracy"] = *found.accuracy;
     }
     std::cout << report.dump(2) << '\n';
     return;
   }
-  std::cout << arguments.model << " on " << judged.samples
+  std::cout << arguments.model << " on " << found.samples
             << " test samples, on one device: loss " << std::fixed
-            << std::setprecision(4) << judged.loss;
-  if (judged.accuracy) {
-    std::cout << ", accuracy " << *judged.accuracy;
+            << std::setprecision(4) << found.loss;
+  if (found.accuracy) {
+    std::cout << ", accuracy " << *found.accuracy;
   }
   std::cout << '\n';
 }

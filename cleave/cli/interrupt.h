@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "cleave/cli/status_page.h"
+#include "cleave/cli/launch/status_page.h"
 
 namespace cleave {
 

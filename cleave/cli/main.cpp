@@ -7,10 +7,10 @@
 #include <new>
 #include <string_view>
 
+#include "cleave/cli/config/schema.h"
 #include "cleave/cli/exit.h"
-#include "cleave/cli/schema.h"
 #include "cleave/cli/verbs.h"
-#include "cleave/comm/devices.h"
+#include "cleave/device/device.h"
 #include "cleave/error.h"
 
 namespace cleave {

@@ -7,11 +7,11 @@
 #include "cleave/cli/run.h"
 #include "cleave/cli/show_plan.h"
 #include "cleave/cli/verbs.h"
+#include "cleave/data/microbatches.h"
 #include "cleave/data/order.h"
 #include "cleave/error.h"
 #include "cleave/evaluate/evaluate.h"
-#include "cleave/plan/measured_plan.h"
-#include "cleave/train/microbatches.h"
+#include "cleave/plan/measure/measured_plan.h"
 #include "cleave/train/one_device.h"
 
 namespace cleave {
@@ -111,7 +111,7 @@ OneDeviceRun reference_of(const Run& run) {
   }
   OneDeviceRun result;
   std::thread([&] {
-    settle_on(run.devices.front());
+    bind_to(run.devices.front());
     result =
         train_on_one_device(run.model, batches, run.plan.microbatches, options);
   }).join();
@@ -131,16 +131,16 @@ void compare(const std::filesystem::path& file,
 }
 
 void evaluate_file(const Run& run, const std::filesystem::path& file) {
-  const Judgement judged = judge_file(run.model,
-                                      file,
-                                      *run.data.test,
-                                      loss_of(run.config, *run.data.train),
-                                      run.config.train.batch);
-  std::cout << "  " << judged.samples
+  const Evaluation found = evaluate_file(run.model,
+                                         file,
+                                         *run.data.test,
+                                         loss_of(run.config, *run.data.train),
+                                         run.config.train.batch);
+  std::cout << "  " << found.samples
             << " test samples, on one device, by code that shares only the "
                "layers with\n  training: loss "
-            << std::fixed << std::setprecision(4) << judged.loss
-            << ", accuracy " << *judged.accuracy << '\n';
+            << std::fixed << std::setprecision(4) << found.loss << ", accuracy "
+            << *found.accuracy << '\n';
 }
 
 void farewell(const RunFolder& folder, const std::filesystem::path& file) {

@@ -3,7 +3,7 @@
 #include "cleave/checkpoint/run_folder.h"
 #include "cleave/checkpoint/stages.h"
 #include "cleave/cli/assemble.h"
-#include "cleave/cli/job.h"
+#include "cleave/cli/launch/job.h"
 
 namespace cleave {
 

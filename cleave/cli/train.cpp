@@ -5,15 +5,15 @@
 #include "cleave/cli/advice.h"
 #include "cleave/cli/exit.h"
 #include "cleave/cli/interrupt.h"
-#include "cleave/cli/launch.h"
-#include "cleave/cli/launched.h"
-#include "cleave/cli/mpi_ranks.h"
+#include "cleave/cli/launch/launch.h"
+#include "cleave/cli/launch/launched.h"
+#include "cleave/cli/launch/mpi_ranks.h"
 #include "cleave/cli/run.h"
 #include "cleave/cli/show_plan.h"
 #include "cleave/cli/verbs.h"
 #include "cleave/counted.h"
+#include "cleave/data/microbatches.h"
 #include "cleave/error.h"
-#include "cleave/train/microbatches.h"
 
 namespace cleave {
 namespace {
@@ -93,9 +93,9 @@ void show_end(const Run& run,
 Trainer trainer_of(const Run& run, Job& job) {
   const TrainerOptions options =
       trainer_options_of(run.config, *run.data.train, run.plan.batch);
-  return job.hub() == nullptr
+  return job.world() == nullptr
              ? Trainer(run.model, run.plan, run.devices, options)
-             : Trainer(run.model, run.plan, run.devices, options, *job.hub());
+             : Trainer(run.model, run.plan, run.devices, options, *job.world());
 }
 
 void train_in(Job& job, const Config& config, bool json) {
@@ -137,7 +137,7 @@ void train(const TrainArguments& arguments, const Overrides& overrides) {
     train_in(job, config, arguments.json);
   } catch (const std::exception& error) {
     job.abort();
-    const int code = job.someone_was_late() ? kResumable : kUserError;
+    const int code = job.timed_out() ? kResumable : kUserError;
     if (job.failed_elsewhere()) {
       throw Exit{code};
     }

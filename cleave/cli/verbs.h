@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "cleave/cli/config.h"
+#include "cleave/cli/config/config.h"
 
 // One file per verb; each adds itself to the program. What a verb does runs
 // when CLI11 calls it back; `overrides` is complete by then.

@@ -44,12 +44,6 @@ Seconds lead_of(Transport& ranks,
 
 }  // namespace
 
-Seconds steady_now() {
-  using Clock = std::chrono::steady_clock;
-  return {
-      std::chrono::duration<double>(Clock::now().time_since_epoch()).count()};
-}
-
 std::vector<Seconds> clock_leads(Transport& ranks,
                                  const std::function<Seconds()>& clock) {
   std::vector<double> leads(ranks.ranks());

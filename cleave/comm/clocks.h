@@ -4,13 +4,10 @@
 #include <vector>
 
 #include "cleave/comm/transport.h"
+#include "cleave/device/clock.h"
 #include "cleave/units.h"
 
 namespace cleave {
-
-// A moment on the host's clock, which only goes forward and which all processes
-// of the host read alike. Other hosts' began elsewhere.
-Seconds steady_now();
 
 // How far every rank's clock is ahead of rank 0's, by rank, on every rank; all
 // call it together. Found by asking: right to half of the fastest answer's way

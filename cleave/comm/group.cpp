@@ -27,7 +27,7 @@ class GroupTransport : public Transport {
   void expect(Rank from, const Tag& tag, const Message& into) override {
     all_.expect(members_.at(from.value), tag, into);
   }
-  void note(const Doing& doing) override { all_.note(doing); }
+  void note(const Activity& doing) override { all_.note(doing); }
 
  private:
   Transport& all_;

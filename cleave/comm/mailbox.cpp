@@ -25,7 +25,7 @@ std::optional<Message> Mailbox::take(Rank from,
     return letter != letters_.end() || stopped();
   };
   std::int64_t last = -1;  // change that was looked at
-  lookout_.until([&] {
+  spin_wait_.until([&] {
     const std::int64_t now = changes_;
     if (std::exchange(last, now) == now) {
       return false;

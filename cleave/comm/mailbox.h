@@ -10,7 +10,7 @@
 #include <optional>
 #include <utility>
 
-#include "cleave/comm/lookout.h"
+#include "cleave/comm/spin_wait.h"
 #include "cleave/comm/transport.h"
 #include "cleave/units.h"
 
@@ -19,8 +19,8 @@ namespace cleave {
 // The messages that came for one rank and were not taken yet. Thread-safe.
 class Mailbox {
  public:
-  // `lookout`: how who waits for a message does that.
-  explicit Mailbox(Lookout lookout = {}) : lookout_(lookout) {}
+  // `spin_wait`: how who waits for a message does that.
+  explicit Mailbox(SpinWait spin_wait = {}) : spin_wait_(spin_wait) {}
 
   void put(Rank from, const Tag& tag, Message message);
 
@@ -39,7 +39,7 @@ class Mailbox {
  private:
   using Letter = std::pair<Rank, Tag>;
 
-  Lookout lookout_;
+  SpinWait spin_wait_;
   std::atomic<std::int64_t> changes_ = 0;  // all that may end a wait
   mutable std::mutex mutex_;               // guards letters_
   std::condition_variable arrived_;

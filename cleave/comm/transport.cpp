@@ -31,28 +31,29 @@ std::string to_text(const Tag& tag) {
   return "a message";
 }
 
-std::string to_text(const Doing& doing) {
+std::string to_text(const Activity& activity) {
   std::string text;
-  if (doing.stage) {
-    text += "stage " + std::to_string(doing.stage->value) + ", ";
+  if (activity.stage) {
+    text += "stage " + std::to_string(activity.stage->value) + ", ";
   }
-  if (doing.microbatch) {
-    text += "microbatch " + std::to_string(doing.microbatch->value) + ", ";
+  if (activity.microbatch) {
+    text += "microbatch " + std::to_string(activity.microbatch->value) + ", ";
   }
-  return text + doing.deed;
+  return text + activity.what;
 }
 
 std::string name_of(Rank rank) {
   return "rank " + std::to_string(rank.value);
 }
 
-void fail_late(const std::string& who,
-               const std::string& whom,
-               const Tag& tag,
-               Seconds patience) {
+void fail_timed_out(const std::string& who,
+                    const std::string& whom,
+                    const Tag& tag,
+                    Seconds patience) {
   fail(who + " waited " + to_text(patience) + " for " + to_text(tag) +
            " from " + whom,
-       "See what " + whom + " is doing; give it longer with devices.patience.");
+       "See what " + whom +
+           " is activity; give it longer with devices.patience.");
 }
 
 }  // namespace cleave

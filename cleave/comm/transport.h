@@ -44,15 +44,15 @@ std::string to_text(const Tag& tag);
 // they require a gradient is kept, what they were computed from is not.
 using Message = std::vector<at::Tensor>;
 
-// What a rank is doing, for those who ask when it is gone.
-struct Doing {
-  const char* deed = "";                 // "backward"
+// What a rank is activity, for those who ask when it is gone.
+struct Activity {
+  const char* what = "";                 // "backward"
   std::optional<StageId> stage;          // where it is about one
   std::optional<Microbatch> microbatch;  // likewise
 };
 
 // "stage 1, microbatch 3, backward".
-std::string to_text(const Doing& doing);
+std::string to_text(const Activity& activity);
 
 // One rank's end of the messages between ranks. Used by that rank's thread
 // only; that of ranks which are threads of one process by any of them.
@@ -84,7 +84,7 @@ class Transport {
                       const Message& /*into*/) {}
 
   // Keeps what the rank is about to do, where somebody may ask.
-  virtual void note(const Doing& /*doing*/) {}
+  virtual void note(const Activity& /*activity*/) {}
 };
 
 // "rank 3".
@@ -92,9 +92,9 @@ std::string name_of(Rank rank);
 
 // Throws the Error of a rank that waited in vain; `who` and `whom` name it and
 // the one it waited for.
-[[noreturn]] void fail_late(const std::string& who,
-                            const std::string& whom,
-                            const Tag& tag,
-                            Seconds patience);
+[[noreturn]] void fail_timed_out(const std::string& who,
+                                 const std::string& whom,
+                                 const Tag& tag,
+                                 Seconds patience);
 
 }  // namespace cleave

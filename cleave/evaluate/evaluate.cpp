@@ -28,11 +28,11 @@ std::shared_ptr<Network> load_network(const Model& model,
 
 }  // namespace
 
-Judgement judge_file(const Model& model,
-                     const std::filesystem::path& weights,
-                     const Dataset& data,
-                     const Loss& loss,
-                     std::int64_t batch) {
+Evaluation evaluate_file(const Model& model,
+                         const std::filesystem::path& weights,
+                         const Dataset& data,
+                         const Loss& loss,
+                         std::int64_t batch) {
   const torch::NoGradGuard no_grad;
   const std::shared_ptr<Network> network = load_network(model, weights);
   double sum = 0;
@@ -51,13 +51,13 @@ Judgement judge_file(const Model& model,
     }
   }
   terms = std::max<std::int64_t>(1, terms);  // all may be ignored
-  Judgement judgement{.loss = sum / static_cast<double>(terms),
-                      .samples = data.size()};
+  Evaluation evaluation{.loss = sum / static_cast<double>(terms),
+                        .samples = data.size()};
   if (data.classes() > 0) {
-    judgement.accuracy =
+    evaluation.accuracy =
         static_cast<double>(right) / static_cast<double>(terms);
   }
-  return judgement;
+  return evaluation;
 }
 
 }  // namespace cleave

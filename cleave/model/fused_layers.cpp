@@ -5,8 +5,8 @@
 
 #include <typeinfo>
 
-#include "cleave/model/split_linear.h"
-#include "cleave/model/weight_queue.h"
+#include "cleave/model/intercept/split_linear.h"
+#include "cleave/model/intercept/weight_queue.h"
 
 namespace cleave {
 namespace {

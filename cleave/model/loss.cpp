@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "cleave/error.h"
-#include "cleave/model/cross_entropy.h"
 #include "cleave/model/join.h"
+#include "cleave/model/kernels/cross_entropy.h"
 
 namespace cleave {
 namespace {

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "cleave/error.h"
+#include "cleave/model/intercept/random.h"
 #include "cleave/model/network.h"
-#include "cleave/model/random.h"
 
 namespace cleave {
 namespace {

@@ -6,9 +6,9 @@
 #include <set>
 #include <sstream>
 
-#include "cleave/comm/processor.h"
+#include "cleave/device/processor.h"
 #include "cleave/error.h"
-#include "cleave/model/weight_queue.h"
+#include "cleave/model/intercept/weight_queue.h"
 
 namespace cleave {
 namespace {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "cleave/model/fused_layers.h"
-#include "cleave/model/low_precision.h"
+#include "cleave/model/intercept/low_precision.h"
+#include "cleave/model/intercept/random.h"
 #include "cleave/model/model.h"
 #include "cleave/model/precision.h"
-#include "cleave/model/random.h"
 
 namespace cleave {
 

@@ -7,7 +7,7 @@
 
 #include "cleave/ids.h"
 #include "cleave/plan/profile.h"
-#include "cleave/plan/shard.h"
+#include "cleave/shard_states.h"
 #include "cleave/units.h"
 
 namespace cleave {

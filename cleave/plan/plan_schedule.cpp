@@ -103,6 +103,10 @@ int rank_count(const Plan& plan) {
   return ranks.empty() ? 0 : std::ranges::max(ranks).value + 1;
 }
 
+Mesh mesh_of(const Plan& plan) {
+  return {.replicas = plan.replicas, .places = rank_count(plan)};
+}
+
 bool share_cores(const Plan& plan) {
   return std::ranges::any_of(
       plan.stages, [](const StagePlan& stage) { return stage.core >= 0; });
@@ -238,7 +242,7 @@ Timeline predicted_timeline(const Plan& plan,
   return plan.lend ? simulate_lending(rows, costs) : simulate_own(rows, costs);
 }
 
-std::vector<SharedRow> judging_rows(const Plan& plan, int microbatches) {
+std::vector<SharedRow> evaluation_rows(const Plan& plan, int microbatches) {
   const Schedule schedule = forward_only(placement_of(plan), microbatches);
   check(schedule);
   return shared_rows(schedule,

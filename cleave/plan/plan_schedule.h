@@ -2,8 +2,9 @@
 
 #include <vector>
 
+#include "cleave/mesh.h"
 #include "cleave/plan/plan.h"
-#include "cleave/schedule/search.h"
+#include "cleave/schedule/search/search.h"
 #include "cleave/schedule/turns.h"
 
 // What a plan says about its schedule; nothing else derives it.
@@ -13,6 +14,8 @@ namespace cleave {
 // stages name them; a stage that names none has one of its own.
 std::vector<Rank> placement_of(const Plan& plan);
 int rank_count(const Plan& plan);
+
+Mesh mesh_of(const Plan& plan);
 
 // Whether any of its devices share a core.
 bool share_cores(const Plan& plan);
@@ -55,6 +58,6 @@ Timeline predicted_timeline(const Plan& plan,
                             const std::vector<SharedRow>& rows);
 
 // The rows of a pass that learns nothing.
-std::vector<SharedRow> judging_rows(const Plan& plan, int microbatches);
+std::vector<SharedRow> evaluation_rows(const Plan& plan, int microbatches);
 
 }  // namespace cleave

@@ -76,11 +76,12 @@ std::string start_line(const RunStarted& run) {
 std::string evaluation_line(const Evaluated& event) {
   std::vector<std::string> parts{
       event.data + " after step " + std::to_string(event.step),
-      "loss " + significant(event.loss, 4)};
-  if (event.accuracy) {
-    parts.push_back("accuracy " + decimal(100 * *event.accuracy, 2) + "%");
+      "loss " + significant(event.evaluation.loss, 4)};
+  if (event.evaluation.accuracy) {
+    parts.push_back("accuracy " + decimal(100 * *event.evaluation.accuracy, 2) +
+                    "%");
   }
-  parts.push_back(std::to_string(event.samples) + " samples");
+  parts.push_back(std::to_string(event.evaluation.samples) + " samples");
   return joined(parts);
 }
 
@@ -160,7 +161,7 @@ void ConsoleSink::show(const StepDone& event) {
 }
 
 void ConsoleSink::show(const Evaluated& event) {
-  write_line(evaluation_line(event), colour_of(event.loss, kGreen));
+  write_line(evaluation_line(event), colour_of(event.evaluation.loss, kGreen));
 }
 
 void ConsoleSink::show(const RunEnded& event) {

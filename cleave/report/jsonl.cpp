@@ -68,9 +68,9 @@ Json to_json(const Evaluated& event) {
   Json object{{"event", "evaluated"},
               {"step", event.step},
               {"data", event.data},
-              {"loss", number(event.loss)}};
-  put(object, "accuracy", event.accuracy);
-  object["samples"] = event.samples;
+              {"loss", number(event.evaluation.loss)}};
+  put(object, "accuracy", event.evaluation.accuracy);
+  object["samples"] = event.evaluation.samples;
   return object;
 }
 

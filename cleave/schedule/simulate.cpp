@@ -6,7 +6,7 @@
 
 #include "cleave/error.h"
 #include "cleave/schedule/order.h"
-#include "cleave/schedule/period_timer.h"
+#include "cleave/schedule/search/period_timer.h"
 #include "cleave/schedule/validate.h"
 
 namespace cleave {

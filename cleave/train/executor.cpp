@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "cleave/comm/clocks.h"
+#include "cleave/device/clock.h"
 #include "cleave/error.h"
 
 namespace cleave {
 namespace {
 
-const char* deed_of(Op op) {
+const char* words_of(Op op) {
   switch (op) {
     case Op::forward:
       return "forward";
@@ -49,7 +49,7 @@ void fail_in(const Action& action,
   if (action.op != Op::update) {
     place += ", microbatch " + std::to_string(action.microbatch.value);
   }
-  place += std::string(", ") + deed_of(action.op);
+  place += std::string(", ") + words_of(action.op);
   if (concerns_all_layers(action.op)) {
     place += " of " + stage.network().layers_text();
   }
@@ -157,7 +157,8 @@ bool Executor::has_received(const SharedAction& action) const {
   return transport_.has(from, tag);
 }
 
-void Executor::fail_late(const SharedAction& action, Seconds patience) const {
+void Executor::fail_timed_out(const SharedAction& action,
+                              Seconds patience) const {
   if (!action.receive) {
     fail(name_of(transport_.rank()) + " waited " + to_text(patience) +
              " for memory that its messages take up",
@@ -166,7 +167,8 @@ void Executor::fail_late(const SharedAction& action, Seconds patience) const {
   }
   const auto [from, tag] = source_of(*action.receive);
   try {
-    cleave::fail_late(name_of(transport_.rank()), name_of(from), tag, patience);
+    cleave::fail_timed_out(
+        name_of(transport_.rank()), name_of(from), tag, patience);
   } catch (const Error& error) {
     fail_in(*action.receive, *part(action.receive->stage).stage, error);
   }
@@ -186,7 +188,7 @@ GradientFound Executor::found_in(const SharedAction& action) const {
 void Executor::trace(const Action& action,
                      Rank by,
                      const std::function<void()>& work) {
-  transport_.note({deed_of(action.op), action.stage, action.microbatch});
+  transport_.note({words_of(action.op), action.stage, action.microbatch});
   const Seconds start = steady_now();
   try {
     work();
@@ -199,7 +201,7 @@ void Executor::trace(const Action& action,
     result_.busy += end - start;
   }
   if (pass_->traced) {
-    result_.deeds.push_back({{action, start, end}, by});
+    result_.timed_actions.push_back({{action, start, end}, by});
   }
 }
 
@@ -273,7 +275,7 @@ void Executor::forward(const Key& key) {
   if (!training_) {
     Values outputs = own.network().forward(std::move(inputs), moment);
     if (is_last(stage)) {
-      judge(microbatch, outputs);
+      evaluate(microbatch, outputs);
     } else {
       hand_on(key, std::move(outputs));
     }
@@ -293,7 +295,7 @@ void Executor::forward(const Key& key) {
   }
 }
 
-void Executor::judge(Microbatch microbatch, const Values& outputs) {
+void Executor::evaluate(Microbatch microbatch, const Values& outputs) {
   const at::Tensor& targets = pass_->microbatches.at(microbatch.value).targets;
   const auto loss = pass_->loss->sum(outputs.at(0), targets).item<double>();
   const std::int64_t correct =

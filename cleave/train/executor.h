@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "cleave/comm/memory.h"
 #include "cleave/comm/transport.h"
 #include "cleave/data/dataset.h"
-#include "cleave/model/stage.h"
+#include "cleave/device/memory.h"
 #include "cleave/schedule/simulate.h"
 #include "cleave/schedule/turns.h"
+#include "cleave/stage/stage.h"
 #include "cleave/train/lending.h"
 #include "cleave/units.h"
 
@@ -36,7 +36,7 @@ struct Pass {
 };
 
 // When an action ran, on the host's clock, and who did it.
-struct Deed {
+struct TimedAction {
   Span span;
   Rank by;  // in the pipeline
 };
@@ -44,10 +44,10 @@ struct Deed {
 // What came of one rank's row.
 struct PassResult {
   double loss_sum = 0;       // with the last stage: over all microbatches
-  std::int64_t correct = 0;  // with it, judging classes: right answers
+  std::int64_t correct = 0;  // with it, evaluating classes: right answers
   Seconds busy;              // computing, not waiting
-  std::vector<Deed> deeds;   // where the pass is traced: every action, and
-                             // updates
+  std::vector<TimedAction> timed_actions;  // where the pass is traced: every
+                                           // action, and updates
 };
 
 // A shared parameter that stages beside this one use too. Gradients of every
@@ -108,8 +108,8 @@ class Executor : private RowWorker {
   void take(const SharedAction& action, Rank by) override;
   void act(const SharedAction& action, Rank by) override;
   bool has_received(const SharedAction& action) const override;
-  [[noreturn]] void fail_late(const SharedAction& action,
-                              Seconds patience) const override;
+  [[noreturn]] void fail_timed_out(const SharedAction& action,
+                                   Seconds patience) const override;
 
   void tell_if_it_adds(const SharedAction& action, Rank by);
   void begin(const SharedRow& row);
@@ -120,7 +120,7 @@ class Executor : private RowWorker {
   Values receive(const Action& action);
   void compute(const SharedAction& action);
   void forward(const Key& key);
-  void judge(Microbatch microbatch, const Values& outputs);
+  void evaluate(Microbatch microbatch, const Values& outputs);
   void backward(const SharedAction& action);
   void hand_on(const Key& key, Values outputs);
   void hand_back(const Key& key, Values gradients);

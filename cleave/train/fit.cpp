@@ -47,20 +47,20 @@ class Trainer::Fit {
         total_(planned_steps(data.size(), trainer.plan_.batch, options)) {}
 
   FitResult run() {
-    const StaysOn caller(trainer_.caller_cores_);
+    const PinnedScope caller(trainer_.caller_cores_);
     announce();
-    judge();
+    evaluate();
     start_ = trainer_.last_finish_ = Clock::now();
     for (std::int64_t epoch = 0; result_.steps < total_ && !result_.interrupted;
          ++epoch) {
       run_epoch(epoch);
-      if (is_judged_after(epoch)) {
-        judge();
+      if (evaluates_after(epoch)) {
+        evaluate();
         trainer_.last_finish_ = Clock::now();
       }
     }
     if (!result_.interrupted) {
-      judge();
+      evaluate();
     }
     conclude();
     return result_;
@@ -140,21 +140,18 @@ class Trainer::Fit {
     return before >= 1 && before <= options_.traced;
   }
 
-  bool is_judged_after(std::int64_t epoch) const {
+  bool evaluates_after(std::int64_t epoch) const {
     return options_.evaluate_every > 0 && result_.steps < total_ &&
            !result_.interrupted && (epoch + 1) % options_.evaluate_every == 0;
   }
 
-  void judge() {
+  void evaluate() {
     if (options_.test == nullptr) {
       return;
     }
-    const Evaluation judged = trainer_.evaluate(*options_.test);
     events_.on(Evaluated{.step = trainer_.steps_,
                          .data = "test",
-                         .loss = judged.loss,
-                         .accuracy = judged.accuracy,
-                         .samples = judged.samples});
+                         .evaluation = trainer_.evaluate(*options_.test)});
   }
 
   void conclude() {

@@ -19,7 +19,7 @@ at::Tensor packed(const StepResult& result) {
       result.gradient_norm.value_or(0),
       static_cast<double>(result.peak_memory.value),
   };
-  for (const auto& [span, by] : result.deeds) {
+  for (const auto& [span, by] : result.timed_actions) {
     numbers.insert(numbers.end(),
                    {static_cast<double>(span.action.op),
                     static_cast<double>(span.action.microbatch.value),
@@ -48,8 +48,9 @@ StepResult unpacked(const at::Tensor& tensor) {
     const Action action{static_cast<Op>(whole(i)),
                         {static_cast<int>(whole(i + 1))},
                         {static_cast<int>(whole(i + 2))}};
-    result.deeds.push_back({{action, {numbers[i + 3]}, {numbers[i + 4]}},
-                            {static_cast<int>(whole(i + 5))}});
+    result.timed_actions.push_back(
+        {{action, {numbers[i + 3]}, {numbers[i + 4]}},
+         {static_cast<int>(whole(i + 5))}});
   }
   return result;
 }
@@ -57,7 +58,7 @@ StepResult unpacked(const at::Tensor& tensor) {
 void bring_to_one_clock(std::vector<StepResult>& results,
                         const std::vector<Seconds>& leads) {
   for (std::size_t rank = 0; rank < results.size(); ++rank) {
-    for (auto& [span, by] : results[rank].deeds) {
+    for (auto& [span, by] : results[rank].timed_actions) {
       span.start = span.start - leads[rank];
       span.end = span.end - leads[rank];
     }
@@ -84,9 +85,9 @@ std::pair<StageId, NamedTensors> unpacked(const Message& message) {
 
 }  // namespace
 
-Gather::Gather(Hub& hub) {
-  if (std::ssize(hub.local()) < hub.ranks()) {
-    others_ = hub.connect(hub.local().front());
+Gather::Gather(World& world) {
+  if (std::ssize(world.local()) < world.ranks()) {
+    others_ = world.connect(world.local().front());
   }
 }
 
@@ -101,7 +102,7 @@ std::vector<StepResult> Gather::results(std::vector<StepResult> own) {
                   packed(own.empty() ? StepResult{} : own.front()),
                   Channel::report)) {
     all.push_back(unpacked(numbers));
-    traced = traced || !all.back().deeds.empty();
+    traced = traced || !all.back().timed_actions.empty();
   }
   if (traced) {  // as all processes now know
     bring_to_one_clock(all, clock_leads(*others_));

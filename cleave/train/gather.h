@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "cleave/comm/hub.h"
+#include "cleave/comm/world.h"
 #include "cleave/train/rank_trainer.h"
 
 namespace cleave {
@@ -13,8 +13,8 @@ namespace cleave {
 // the same functions in the same order.
 class Gather {
  public:
-  // Borrows the hub, which must outlive it.
-  explicit Gather(Hub& hub);
+  // Borrows the world, which must outlive it.
+  explicit Gather(World& world);
 
   // Of all ranks, by rank, on every process, with spans on the clock of rank
   // 0's host. `own`: of the local ranks; of one without work, nothing.

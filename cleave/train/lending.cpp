@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kAskAgain{100};
 Lending::Lending(int ranks, Seconds patience, std::function<bool()> stopped)
     : patience_(patience),
       stopped_(std::move(stopped)),
-      lookout_(ranks),
+      spin_wait_(ranks),
       turns_(ranks),
       workers_(ranks) {}
 
@@ -101,11 +101,11 @@ void Lending::wait(Rank rank, std::unique_lock<std::mutex>& lock) {
   const std::chrono::duration<double> quiet = Clock::now() - last_change_;
   if (running_ == 0 && quiet.count() > patience_.value &&
       !turns_.has_ended(rank)) {
-    workers_[rank.value]->fail_late(turns_.next(rank), patience_);
+    workers_[rank.value]->fail_timed_out(turns_.next(rank), patience_);
   }
   const std::int64_t before = changes_;
   lock.unlock();
-  lookout_.until([&] { return changes_ != before; });
+  spin_wait_.until([&] { return changes_ != before; });
   lock.lock();
   if (changes_ == before) {
     changed_.wait_for(lock, kAskAgain);

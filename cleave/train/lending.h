@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include "cleave/comm/lookout.h"
+#include "cleave/comm/spin_wait.h"
 #include "cleave/ids.h"
 #include "cleave/schedule/turns.h"
 #include "cleave/units.h"
@@ -32,8 +32,8 @@ class RowWorker {
   virtual bool has_received(const SharedAction& action) const = 0;
 
   // Throws the Error of a rank that waited so long for the action's message.
-  [[noreturn]] virtual void fail_late(const SharedAction& action,
-                                      Seconds patience) const = 0;
+  [[noreturn]] virtual void fail_timed_out(const SharedAction& action,
+                                           Seconds patience) const = 0;
 };
 
 // Lets ranks that are threads of one process do each other's work where they
@@ -72,7 +72,7 @@ class Lending {
 
   Seconds patience_;
   std::function<bool()> stopped_;
-  Lookout lookout_;
+  SpinWait spin_wait_;
   std::atomic<std::int64_t> changes_ = 0;  // changes under the mutex only
   std::mutex mutex_;                       // guards all below
   std::condition_variable changed_;

@@ -27,15 +27,15 @@ const Device& device_of_place(const Plan& plan,
 
 }  // namespace
 
-void check_ranks(const Mesh& mesh, const Devices& devices, const Hub& hub) {
+void check_ranks(const Mesh& mesh, const Devices& devices, const World& world) {
   const std::string needs =
       "the plan uses " + std::to_string(mesh.ranks()) + " devices, but there ";
   if (std::ssize(devices) < mesh.ranks()) {
     fail(needs + "are " + std::to_string(devices.size()),
          "Give it the devices the plan was made for.");
   }
-  if (hub.ranks() < mesh.ranks()) {
-    fail(needs + "are " + std::to_string(hub.ranks()) + " ranks",
+  if (world.ranks() < mesh.ranks()) {
+    fail(needs + "are " + std::to_string(world.ranks()) + " ranks",
          "Start as many ranks as the plan has devices.");
   }
 }

@@ -4,8 +4,8 @@
 
 namespace cleave {
 
-RankThread::RankThread(const Device& device, Hub& hub)
-    : hub_(hub),
+RankThread::RankThread(const Device& device, World& world)
+    : world_(world),
       memory_(std::make_shared<DeviceMemory>(device.name, device.memory)),
       thread_([this, device] { run(device); }) {}
 
@@ -24,7 +24,7 @@ std::future<void> RankThread::build(
 }
 
 void RankThread::run(const Device& device) {
-  settle_on(device);
+  bind_to(device);
   const MemoryScope scope(memory_);
   std::unique_ptr<RankTrainer> trainer;
   while (true) {

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <thread>
 
-#include "cleave/comm/devices.h"
-#include "cleave/comm/hub.h"
-#include "cleave/comm/memory.h"
+#include "cleave/comm/world.h"
+#include "cleave/device/device.h"
+#include "cleave/device/memory.h"
 #include "cleave/train/rank_trainer.h"
 
 namespace cleave {
@@ -21,8 +21,8 @@ class RankThread {
  public:
   using Task = std::function<void(std::unique_ptr<RankTrainer>&)>;
 
-  // Borrows the hub, which must outlive it.
-  RankThread(const Device& device, Hub& hub);
+  // Borrows the world, which must outlive it.
+  RankThread(const Device& device, World& world);
 
   // Lets the task in hand end, drops the others, and joins.
   ~RankThread();
@@ -48,7 +48,7 @@ class RankThread {
 
   void run(const Device& device);
 
-  Hub& hub_;
+  World& world_;
   // Shared with the tensors in it, which may outlive this.
   std::shared_ptr<DeviceMemory> memory_;
   std::mutex mutex_;  // guards tasks_ and stopping_
@@ -67,7 +67,7 @@ std::future<Result> RankThread::submit(
         try {
           return work(trainer);
         } catch (...) {
-          hub_.abort(std::current_exception());
+          world_.abort(std::current_exception());
           throw;
         }
       });

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <chrono>
 
-#include "cleave/comm/clocks.h"
 #include "cleave/comm/collectives.h"
 #include "cleave/comm/group.h"
-#include "cleave/comm/memory.h"
+#include "cleave/device/clock.h"
+#include "cleave/device/memory.h"
 #include "cleave/plan/plan_schedule.h"
 
 namespace cleave {
@@ -204,7 +204,7 @@ StepResult RankTrainer::train(const Pass& pass) {
     }
     result.busy += own.updated.span.end - own.updated.span.start;
     if (pass.traced) {
-      result.deeds.push_back(own.updated);
+      result.timed_actions.push_back(own.updated);
     }
   }
   share_tied_values();

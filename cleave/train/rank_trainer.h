@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "cleave/comm/transport.h"
+#include "cleave/mesh.h"
+#include "cleave/optimizer/learning_rate.h"
+#include "cleave/optimizer/optimizer.h"
+#include "cleave/optimizer/stage_update.h"
 #include "cleave/plan/plan.h"
 #include "cleave/train/executor.h"
-#include "cleave/train/learning_rate.h"
-#include "cleave/train/mesh.h"
-#include "cleave/train/optimizer.h"
-#include "cleave/train/stage_update.h"
 
 namespace cleave {
 
@@ -75,7 +75,7 @@ class RankTrainer {
     std::vector<TieLink> ties;
     std::vector<at::Tensor> parameters;
     std::unique_ptr<StageUpdate> update;
-    Deed updated;  // the last time
+    TimedAction updated;  // the last time
   };
 
   bool is_mirrored() const { return mesh_.replicas > 1; }

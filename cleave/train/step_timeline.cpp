@@ -15,7 +15,7 @@ StepTimeline timeline_of(const std::vector<StepResult>& results,
   Seconds first{std::numeric_limits<double>::infinity()};
   Seconds last;
   for (std::size_t i = 0; i < results.size(); ++i) {
-    for (const auto& [span, by] : results[i].deeds) {
+    for (const auto& [span, by] : results[i].timed_actions) {
       if (is_compute(span.action.op)) {
         first = std::min(first, span.start);
         last = std::max(last, span.end);
@@ -26,7 +26,7 @@ StepTimeline timeline_of(const std::vector<StepResult>& results,
   measured.length = last - first;
   for (std::size_t i = 0; i < results.size(); ++i) {
     const std::size_t pipeline = i - i % places;
-    for (const auto& [span, by] : results[i].deeds) {
+    for (const auto& [span, by] : results[i].timed_actions) {
       const std::size_t row = pipeline + static_cast<std::size_t>(by.value);
       measured.rows[row].push_back(
           {span.action, span.start - first, span.end - first});

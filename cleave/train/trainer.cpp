@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "cleave/comm/in_process.h"
+#include "cleave/comm/thread_world.h"
+#include "cleave/data/microbatches.h"
 #include "cleave/data/order.h"
 #include "cleave/error.h"
 #include "cleave/plan/plan_schedule.h"
-#include "cleave/train/microbatches.h"
 #include "cleave/train/rank_device.h"
 
 namespace cleave {
@@ -19,44 +19,44 @@ Trainer::Trainer(const Model& model,
               plan,
               devices,
               options,
-              std::make_unique<InProcessHub>(mesh_of(plan).ranks(),
-                                             options.patience),
+              std::make_unique<ThreadWorld>(mesh_of(plan).ranks(),
+                                            options.patience),
               nullptr) {}
 
 Trainer::Trainer(const Model& model,
                  const Plan& plan,
                  const Devices& devices,
                  const TrainerOptions& options,
-                 Hub& hub)
-    : Trainer(model, plan, devices, options, nullptr, &hub) {}
+                 World& world)
+    : Trainer(model, plan, devices, options, nullptr, &world) {}
 
 Trainer::Trainer(const Model& model,
                  const Plan& plan,
                  const Devices& devices,
                  const TrainerOptions& options,
-                 std::unique_ptr<Hub> own,
-                 Hub* hub)
+                 std::unique_ptr<World> own,
+                 World* world)
     : plan_(plan),
       options_(options),
       mesh_(mesh_of(plan)),
-      own_hub_(std::move(own)),
-      hub_(own_hub_ ? *own_hub_ : *hub),
-      gather_(hub_) {
+      own_world_(std::move(own)),
+      world_(own_world_ ? *own_world_ : *world),
+      gather_(world_) {
   check_plan(plan, model.layer_names());
-  check_ranks(mesh_, devices, hub_);
-  if (std::ssize(hub_.local()) < mesh_.ranks()) {
+  check_ranks(mesh_, devices, world_);
+  if (std::ssize(world_.local()) < mesh_.ranks()) {
     // A rank to spare may have any.
     first_replica_ = last_replica_ =
-        std::min(mesh_.replica_of(hub_.local().front()), mesh_.replicas - 1);
+        std::min(mesh_.replica_of(world_.local().front()), mesh_.replicas - 1);
   } else {
     last_replica_ = mesh_.replicas - 1;
   }
-  if (plan.lend && std::ssize(hub_.local()) >= mesh_.ranks()) {
+  if (plan.lend && std::ssize(world_.local()) >= mesh_.ranks()) {
     lending_.emplace(mesh_.ranks(), options.patience, [this] {
-      return hub_.failure() != nullptr;
+      return world_.failure() != nullptr;
     });
   }
-  if (std::ssize(hub_.local()) >= mesh_.ranks() &&
+  if (std::ssize(world_.local()) >= mesh_.ranks() &&
       mesh_.ranks() == std::ssize(devices) && take_all_cores(devices)) {
     // Its last device is the one that waits when a step begins.
     caller_cores_ = device_of(plan, mesh_, {mesh_.ranks() - 1}, devices).cores;
@@ -67,38 +67,39 @@ Trainer::Trainer(const Model& model,
 // Those of this process, each on its device.
 void Trainer::build_ranks(const Model& model, const Devices& devices) {
   std::vector<std::future<void>> built;
-  for (const Rank rank : hub_.local()) {
+  for (const Rank rank : world_.local()) {
     if (rank.value >= mesh_.ranks()) {
       continue;  // the plan does without it
     }
     ranks_.push_back(std::make_unique<RankThread>(
-        device_of(plan_, mesh_, rank, devices), hub_));
+        device_of(plan_, mesh_, rank, devices), world_));
     built.push_back(ranks_.back()->build([&, rank] {
       return std::make_unique<RankTrainer>(model,
                                            plan_,
                                            options_,
-                                           hub_.connect(rank),
+                                           world_.connect(rank),
                                            lending_ ? &*lending_ : nullptr);
     }));
   }
   for (std::future<void>& future : built) {
     future.wait();
   }
-  if (hub_.failure()) {
-    std::rethrow_exception(hub_.failure());
+  if (world_.failure()) {
+    std::rethrow_exception(world_.failure());
   }
 }
 
 Trainer::~Trainer() {
   if (unanswered_ > 0) {  // ranks may wait for others that will not come
-    hub_.abort(std::make_exception_ptr(Error("the trainer was destroyed", "")));
+    world_.abort(
+        std::make_exception_ptr(Error("the trainer was destroyed", "")));
   }
 }
 
 template <class Result>
 std::vector<std::future<Result>> Trainer::ask_all(
     std::function<Result(RankTrainer&)> question) {
-  if (hub_.failure()) {
+  if (world_.failure()) {
     fail("the trainer stopped at an earlier error", "Make a new one to go on.");
   }
   ++unanswered_;
@@ -118,8 +119,8 @@ std::vector<Result> Trainer::answers(std::vector<std::future<Result>> futures) {
     future.wait();
   }
   --unanswered_;
-  if (hub_.failure()) {
-    std::rethrow_exception(hub_.failure());
+  if (world_.failure()) {
+    std::rethrow_exception(world_.failure());
   }
   std::vector<Result> results;
   results.reserve(futures.size());
@@ -135,7 +136,7 @@ std::shared_ptr<const std::vector<SharedRow>> Trainer::rows_for(
   if (!known) {
     known = std::make_shared<const std::vector<SharedRow>>(
         training ? training_rows(plan_, schedule_of(plan_, microbatches))
-                 : judging_rows(plan_, microbatches));
+                 : evaluation_rows(plan_, microbatches));
   }
   return known;
 }
@@ -152,7 +153,7 @@ Trainer::Portion Trainer::own_portion(std::int64_t samples) const {
 Batch Trainer::read_portion(const Dataset& data,
                             std::span<const std::int64_t> indices,
                             const Portion& portion) const {
-  const AloneOnItsThread alone;
+  const SingleThreadScope alone;
   const MemoryScope memory(batches_);
   return portion.count == 0
              ? Batch{}

@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "cleave/comm/devices.h"
-#include "cleave/comm/hub.h"
+#include "cleave/comm/world.h"
 #include "cleave/data/dataset.h"
+#include "cleave/device/device.h"
 #include "cleave/event.h"
 #include "cleave/train/gather.h"
 #include "cleave/train/rank_thread.h"
@@ -42,12 +42,6 @@ struct FitResult {
   std::vector<StepTimeline> timelines;  // of the traced steps
 };
 
-struct Evaluation {
-  double loss = 0;
-  std::optional<double> accuracy;  // where the data has classes
-  std::int64_t samples = 0;
-};
-
 // Trains a model as its plan says, one thread per device: of this process, or
 // of several that run the same program together. A synchronous run gives the
 // bits of the one-device run; with replicas, the same sums in another order.
@@ -61,15 +55,15 @@ class Trainer {
           const Devices& devices,
           const TrainerOptions& options);
 
-  // The same on the ranks of `hub`, which must outlive it: here those that are
-  // local. Every process makes its own trainer with the same arguments, and
+  // The same on the ranks of `world`, which must outlive it: here those that
+  // are local. Every process makes its own trainer with the same arguments, and
   // calls the same functions in the same order with the same data; all get the
   // same answers. `devices` has one for every rank.
   Trainer(const Model& model,
           const Plan& plan,
           const Devices& devices,
           const TrainerOptions& options,
-          Hub& hub);
+          World& world);
   ~Trainer();
 
   // One optimizer step over a batch of any size.
@@ -129,8 +123,8 @@ class Trainer {
           const Plan& plan,
           const Devices& devices,
           const TrainerOptions& options,
-          std::unique_ptr<Hub> own,
-          Hub* hub);
+          std::unique_ptr<World> own,
+          World* world);
   void build_ranks(const Model& model, const Devices& devices);
 
   template <class Result>
@@ -159,8 +153,8 @@ class Trainer {
   Plan plan_;
   TrainerOptions options_;
   Mesh mesh_;
-  std::unique_ptr<Hub> own_hub_;  // null where one was given
-  Hub& hub_;
+  std::unique_ptr<World> own_world_;  // null where one was given
+  World& world_;
   Gather gather_;
   // Where batches are read to: what the last ones had is reused.
   std::shared_ptr<DeviceMemory> batches_ = DeviceMemory::of_all();

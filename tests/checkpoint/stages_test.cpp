@@ -22,10 +22,10 @@ SavedStages two_stages() {
                      {{"c.steps", torch::tensor(5)}}}};
 }
 
-template <class Deed>
-std::string problem_of(Deed deed) {
+template <class Call>
+std::string problem_of(Call call) {
   try {
-    deed();
+    call();
   } catch (const Error& error) {
     return error.what();
   }

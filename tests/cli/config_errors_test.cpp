@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cleave/cli/config.h"
+#include "cleave/cli/config/config.h"
 #include "cleave/error.h"
 
 namespace cleave {

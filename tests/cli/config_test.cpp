@@ -1,4 +1,4 @@
-#include "cleave/cli/config.h"
+#include "cleave/cli/config/config.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "cleave/cli/schema.h"
+#include "cleave/cli/config/schema.h"
 #include "cleave/nearest.h"
 #include "cleave/schedule/registry.h"
 

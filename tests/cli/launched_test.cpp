@@ -1,10 +1,10 @@
-#include "cleave/cli/launched.h"
+#include "cleave/cli/launch/launched.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "cleave/cli/mpi_ranks.h"
+#include "cleave/cli/launch/mpi_ranks.h"
 #include "cleave/error.h"
 
 namespace cleave {

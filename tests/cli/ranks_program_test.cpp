@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "cleave/atomic_file.h"
-#include "cleave/cli/status_page.h"
+#include "cleave/cli/launch/status_page.h"
 #include "program.h"
 
 namespace cleave {
@@ -237,7 +237,7 @@ class WatchedRun : public LongRun {
 
   // Stops the rank while it does that; 0 when it does not within a minute, or
   // ends before.
-  pid_t caught(int rank, const std::string& deed) {
+  pid_t caught(int rank, const std::string& activity) {
     const Clock::time_point end = Clock::now() + std::chrono::minutes(1);
     pid_t process = 0;
     while (Clock::now() < end) {
@@ -245,7 +245,7 @@ class WatchedRun : public LongRun {
         process = process_of(rank);
         continue;
       }
-      if (!doing(rank).ends_with(deed)) {
+      if (!doing(rank).ends_with(activity)) {
         if (state_of(process) == '\0') {
           return 0;
         }
@@ -254,7 +254,7 @@ class WatchedRun : public LongRun {
       kill(process, SIGSTOP);
       while (state_of(process) != 'T' && state_of(process) != '\0') {
       }
-      if (doing(rank).ends_with(deed)) {
+      if (doing(rank).ends_with(activity)) {
         return process;
       }
       kill(process, SIGCONT);
@@ -328,19 +328,19 @@ class WatchedRun : public LongRun {
   std::unique_ptr<StatusPage> page_;
 };
 
-// A job of which one rank was caught at a deed.
+// A job of which one rank was caught at a activity.
 struct Caught {
   std::unique_ptr<WatchedRun> run;
   pid_t process = 0;  // stopped; 0: not caught
 };
 
 // Saving is short, so that it may be missed: then once more.
-Caught caught_at(const std::string& deed,
+Caught caught_at(const std::string& activity,
                  int rank,
                  int ranks,
                  const std::string& arguments,
                  const std::string& folder) {
-  const std::string length = deed == "save"
+  const std::string length = activity == "save"
                                  ? " --model.width 512 --train.epochs 1"
                                  : " --train.epochs 100000";
   Caught caught;
@@ -349,71 +349,71 @@ Caught caught_at(const std::string& deed,
     fs::create_directories(own);
     caught.run = std::make_unique<WatchedRun>(
         arguments + " --output.overwrite" + length, own, ranks);
-    caught.process = caught.run->caught(rank, deed);
+    caught.process = caught.run->caught(rank, activity);
   }
   return caught;
 }
 
-// All deeds once; more with CLEAVE_KILLS. The rank is drawn.
+// All activities once; more with CLEAVE_KILLS. The rank is drawn.
 TEST_F(RanksProgram, a_killed_rank_ends_the_job_and_is_named) {
-  const std::vector<std::string> deeds{
+  const std::vector<std::string> activities{
       "start", "forward", "backward", "update", "save"};
   const char* const more = std::getenv("CLEAVE_KILLS");
   const int kills =
-      more != nullptr ? std::atoi(more) : static_cast<int>(deeds.size());
+      more != nullptr ? std::atoi(more) : static_cast<int>(activities.size());
   constexpr int kRanks = 3;
   std::mt19937 random(7);
   for (int i = 0; i < kills; ++i) {
-    const std::string& deed = deeds[i % deeds.size()];
+    const std::string& activity = activities[i % activities.size()];
     const int victim = static_cast<int>(random() % kRanks);
     const auto [run, process] =
-        caught_at(deed,
+        caught_at(activity,
                   victim,
                   kRanks,
                   "train " + small_config() +
                       " --devices.use mpi:3 --parallel.stages 3 "
                       "--parallel.schedule 1f1b",
                   path("kill" + std::to_string(i)));
-    ASSERT_NE(process, 0) << deed << " of rank " << victim << run->output();
+    ASSERT_NE(process, 0) << activity << " of rank " << victim << run->output();
     const std::map<int, pid_t> ranks = run->processes();
     kill(process, SIGKILL);
     EXPECT_EQ(run->ends_within(std::chrono::seconds(5)), 75)
-        << deed << ": " << run->output().substr(0, 2000);
+        << activity << ": " << run->output().substr(0, 2000);
     const std::string output = run->output();
     const std::size_t named = output.find("rank " + std::to_string(victim) +
                                           " of this machine was lost in: ");
-    ASSERT_NE(named, std::string::npos) << deed << ": " << output;
-    EXPECT_NE(output.find(deed, named), std::string::npos) << output;
+    ASSERT_NE(named, std::string::npos) << activity << ": " << output;
+    EXPECT_NE(output.find(activity, named), std::string::npos) << output;
     expect_all_gone(ranks);
   }
 }
 
 // In the middle of a step; with CLEAVE_KILLS also at the others.
 TEST_F(RanksProgram, a_stopped_rank_is_named_when_its_time_is_over) {
-  const std::vector<std::string> deeds{
+  const std::vector<std::string> activities{
       "backward", "start", "forward", "update", "save"};
   const char* const more = std::getenv("CLEAVE_KILLS");
   const int stops = more != nullptr ? std::atoi(more) : 1;
   constexpr int kRanks = 2;
   for (int i = 0; i < stops; ++i) {
-    const std::string& deed = deeds[i % deeds.size()];
+    const std::string& activity = activities[i % activities.size()];
     const int victim = (i + 1) % kRanks;
     const auto [run, process] =
-        caught_at(deed,
+        caught_at(activity,
                   victim,
                   kRanks,
                   "train " + small_config() +
                       " --devices.use mpi:2 --devices.patience 2 "
                       "--parallel.stages 2 --parallel.schedule 1f1b",
                   path("stop" + std::to_string(i)));
-    ASSERT_NE(process, 0) << deed << run->output();
+    ASSERT_NE(process, 0) << activity << run->output();
     const std::map<int, pid_t> ranks = run->processes();
     EXPECT_EQ(run->ends_within(std::chrono::seconds(20)), 75)
-        << deed << ": " << run->output().substr(0, 2000);
+        << activity << ": " << run->output().substr(0, 2000);
     const std::string output = run->output();
     EXPECT_NE(output.find("rank " + std::to_string(victim)), std::string::npos)
-        << deed << ": " << output;
-    if (deed == "backward") {
+        << activity << ": " << output;
+    if (activity == "backward") {
       EXPECT_NE(output.find("waited 2.00 s for"), std::string::npos) << output;
       EXPECT_NE(output.find("microbatch"), std::string::npos) << output;
     }

@@ -1,4 +1,4 @@
-#include "cleave/cli/status_page.h"
+#include "cleave/cli/launch/status_page.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "cleave/comm/envelope.h"
+#include "cleave/comm/mpi/envelope.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>

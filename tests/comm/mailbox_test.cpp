@@ -22,7 +22,7 @@ bool never() {
 
 class MailboxTest : public testing::TestWithParam<int> {
  protected:
-  Mailbox mailbox_{Lookout(GetParam())};
+  Mailbox mailbox_{SpinWait(GetParam())};
 };
 
 TEST_P(MailboxTest, who_waits_gets_the_message_it_waits_for) {
@@ -58,18 +58,18 @@ TEST_P(MailboxTest, who_is_told_to_stop_does) {
 
 INSTANTIATE_TEST_SUITE_P(Lookouts, MailboxTest, testing::Values(1, 2));
 
-TEST(Lookout, ends_with_what_is_seen_or_with_the_moment) {
-  const Lookout lookout(2);
+TEST(SpinWait, ends_with_what_is_seen_or_with_the_moment) {
+  const SpinWait spin_wait(2);
   int looks = 0;
-  lookout.until([&] { return ++looks == 3; });
+  spin_wait.until([&] { return ++looks == 3; });
   EXPECT_LE(looks, 3);
-  lookout.until([] { return false; });
+  spin_wait.until([] { return false; });
 }
 
-TEST(Lookout, nobody_looks_where_threads_share_cores) {
+TEST(SpinWait, nobody_looks_where_threads_share_cores) {
   const int many = static_cast<int>(std::thread::hardware_concurrency()) + 1;
-  for (const Lookout& lookout : {Lookout(), Lookout(1), Lookout(many)}) {
-    lookout.until([] {
+  for (const SpinWait& spin_wait : {SpinWait(), SpinWait(1), SpinWait(many)}) {
+    spin_wait.until([] {
       ADD_FAILURE() << "looked";
       return true;
     });

@@ -1,7 +1,7 @@
 #include <thread>
 
-#include "cleave/comm/devices.h"
-#include "cleave/comm/in_process.h"
+#include "cleave/comm/thread_world.h"
+#include "cleave/device/device.h"
 #include "ranks.h"
 
 namespace cleave {
@@ -11,12 +11,12 @@ int most_ranks() {
 }
 
 void on_ranks(int count, const std::function<void(Transport&)>& body) {
-  InProcessHub hub(count, Seconds{60});
+  ThreadWorld world(count, Seconds{60});
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < count; ++rank) {
     threads.emplace_back([&, rank] {
-      const AloneOnItsThread alone;  // as a rank's device would have it
-      body(*hub.connect({rank}));
+      const SingleThreadScope alone;  // as a rank's device would have it
+      body(*world.connect({rank}));
     });
   }
 }

@@ -1,4 +1,4 @@
-#include "cleave/model/families.h"
+#include "cleave/model/families/families.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

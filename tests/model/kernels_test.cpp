@@ -1,12 +1,12 @@
 // The fast operations against torch's own.
-#include "cleave/model/kernels.h"
+#include "cleave/model/kernels/kernels.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "cleave/model/attention.h"
-#include "cleave/model/gelu.h"
-#include "cleave/model/numbers.h"
+#include "cleave/model/kernels/attention.h"
+#include "cleave/model/kernels/gelu.h"
+#include "cleave/model/kernels/numbers.h"
 
 namespace cleave {
 namespace {

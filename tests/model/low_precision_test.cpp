@@ -1,12 +1,12 @@
-#include "cleave/model/low_precision.h"
+#include "cleave/model/intercept/low_precision.h"
 
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "cleave/model/families.h"
+#include "cleave/model/families/families.h"
+#include "cleave/model/intercept/weight_queue.h"
 #include "cleave/model/network.h"
-#include "cleave/model/weight_queue.h"
 
 namespace cleave {
 namespace {

@@ -21,10 +21,10 @@ std::map<std::string, at::Tensor> map_of(const NamedTensors& tensors) {
   return {tensors.begin(), tensors.end()};
 }
 
-template <class Deed>
-std::string problem_of(Deed deed) {
+template <class Call>
+std::string problem_of(Call call) {
   try {
-    deed();
+    call();
   } catch (const Error& error) {
     return error.problem();
   }

@@ -1,4 +1,4 @@
-#include "cleave/model/product_speed.h"
+#include "cleave/model/kernels/product_speed.h"
 
 #include <gtest/gtest.h>
 

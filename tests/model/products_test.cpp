@@ -1,4 +1,4 @@
-#include "cleave/model/products.h"
+#include "cleave/model/kernels/products.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

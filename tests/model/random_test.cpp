@@ -1,4 +1,4 @@
-#include "cleave/model/random.h"
+#include "cleave/model/intercept/random.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "cleave/plan/caller.h"
+#include "cleave/plan/measure/caller.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>

@@ -6,12 +6,12 @@
 #include <set>
 #include <string>
 
-#include "cleave/comm/memory.h"
+#include "cleave/device/memory.h"
 #include "cleave/error.h"
-#include "cleave/model/families.h"
-#include "cleave/model/stage.h"
+#include "cleave/model/families/families.h"
 #include "cleave/plan/basis.h"
-#include "cleave/plan/measured_plan.h"
+#include "cleave/plan/measure/measured_plan.h"
+#include "cleave/stage/stage.h"
 
 namespace cleave {
 namespace {
@@ -160,7 +160,7 @@ void expect_enough(Bytes predicted, Bytes needed, const std::string& what) {
 }
 
 void expect_right_needs(const Model& model, const Batch& batch) {
-  const AloneOnItsThread alone;  // as on a device of one core
+  const SingleThreadScope alone;  // as on a device of one core
   const PlanBasis basis(
       profile(model, batch, {cross_entropy}, {two_devices().front()}),
       {.batch = batch.inputs.size(0), .microbatches = 1},

@@ -1,4 +1,4 @@
-#include "cleave/plan/rotation.h"
+#include "cleave/plan/measure/rotation.h"
 
 #include <gtest/gtest.h>
 

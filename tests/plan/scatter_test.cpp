@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cleave/plan/plan_schedule.h"
-#include "cleave/schedule/search.h"
+#include "cleave/schedule/search/search.h"
 
 namespace cleave {
 namespace {

@@ -37,9 +37,7 @@ StepDone step(std::int64_t number) {
 Evaluated evaluated() {
   return {.step = 4,
           .data = "test",
-          .loss = 0.5,
-          .accuracy = 0.875,
-          .samples = 1000};
+          .evaluation = {.loss = 0.5, .accuracy = 0.875, .samples = 1000}};
 }
 
 RunEnded run_ended() {

@@ -61,13 +61,13 @@ TEST(Jsonl, every_field_of_every_event_is_written) {
             R"("loss":0.25,"learning_rate":0.001,"gradient_norm":1.5,)"
             R"("duration_seconds":0.0125,"bubble":0.125,)"
             R"("peak_memory_bytes":[100,5497558138880]})");
-  EXPECT_EQ(to_json_line(Evaluated{.step = 700,
-                                   .data = "test",
-                                   .loss = 0.5,
-                                   .accuracy = 0.875,
-                                   .samples = 10000}),
-            R"({"event":"evaluated","step":700,"data":"test","loss":0.5,)"
-            R"("accuracy":0.875,"samples":10000})");
+  EXPECT_EQ(
+      to_json_line(Evaluated{
+          .step = 700,
+          .data = "test",
+          .evaluation = {.loss = 0.5, .accuracy = 0.875, .samples = 10000}}),
+      R"({"event":"evaluated","step":700,"data":"test","loss":0.5,)"
+      R"("accuracy":0.875,"samples":10000})");
   EXPECT_EQ(to_json_line(RunEnded{.steps = 700,
                                   .interrupted = true,
                                   .duration = {8.5},

@@ -1,4 +1,4 @@
-#include "cleave/schedule/search.h"
+#include "cleave/schedule/search/search.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 
 #include "cleave/error.h"
 #include "cleave/schedule/passes.h"
-#include "cleave/schedule/period_timer.h"
 #include "cleave/schedule/registry.h"
+#include "cleave/schedule/search/period_timer.h"
 #include "cleave/schedule/validate.h"
 #include "tests/schedule/published.h"
 #include "tests/schedule/shapes.h"

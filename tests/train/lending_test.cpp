@@ -60,8 +60,8 @@ class TestWorker : public RowWorker {
     return record_.sent.contains(*action.receive);
   }
 
-  [[noreturn]] void fail_late(const SharedAction& action,
-                              Seconds /*patience*/) const override {
+  [[noreturn]] void fail_timed_out(const SharedAction& action,
+                                   Seconds /*patience*/) const override {
     throw Error("late: " + to_text(*action.receive), "");
   }
 

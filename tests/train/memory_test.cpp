@@ -4,9 +4,9 @@
 
 #include <map>
 
-#include "cleave/model/families.h"
+#include "cleave/model/families/families.h"
 #include "cleave/plan/basis.h"
-#include "cleave/plan/measured_plan.h"
+#include "cleave/plan/measure/measured_plan.h"
 #include "cleave/plan/plan_schedule.h"
 #include "cleave/schedule/registry.h"
 #include "reference.h"

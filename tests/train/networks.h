@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cleave/data/dataset.h"
-#include "cleave/model/families.h"
+#include "cleave/model/families/families.h"
 #include "cleave/model/loss.h"
 
 // The networks that exactness is tried with.

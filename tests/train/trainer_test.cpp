@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "cleave/data/synthetic.h"
-#include "cleave/model/families.h"
+#include "cleave/model/families/families.h"
 #include "networks.h"
 #include "reference.h"
 
@@ -101,10 +101,10 @@ TEST(Trainer, fit_learns_and_tells_what_it_does) {
   EXPECT_EQ(steps.back().step, 33);
   EXPECT_TRUE(steps.front().gradient_norm.has_value());
   EXPECT_LT(steps.back().loss, steps.front().loss);
-  const auto judged = recorder.all<Evaluated>();
-  ASSERT_EQ(judged.size(), 4u);  // before, after epochs 1 and 2, at the end
-  EXPECT_EQ(judged.front().step, 0);
-  EXPECT_GT(*judged.back().accuracy, 0.9);
+  const auto evaluated = recorder.all<Evaluated>();
+  ASSERT_EQ(evaluated.size(), 4u);  // before, after epochs 1 and 2, at the end
+  EXPECT_EQ(evaluated.front().step, 0);
+  EXPECT_GT(*evaluated.back().evaluation.accuracy, 0.9);
   EXPECT_EQ(recorder.all<RunStarted>().front().steps, 33);
   EXPECT_FALSE(recorder.all<RunEnded>().front().interrupted);
 }
