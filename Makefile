@@ -1,11 +1,12 @@
 # Two commands on a fresh machine: `make quickstart`, `make test`. Everything
 # else is CMake with the presets of CMakePresets.json.
 
-.PHONY: help quickstart test build bench format lint asan tsan install clean setup
+.PHONY: help quickstart test soak build bench format lint asan tsan install clean setup
 
 help:
 	@echo "make quickstart   install what is missing, build, walk the eight steps"
 	@echo "make test         install what is missing, build, run all tests"
+	@echo "make soak         long products of cases and repetitions, up to an hour"
 	@echo "make build        build the program at build/cleave"
 	@echo "make bench        build and run the benchmarks"
 	@echo "make asan         tests under address and undefined-behaviour sanitizers"
@@ -31,6 +32,15 @@ quickstart: build
 test: build
 	ctest --preset default -j $(JOBS)
 
+# Kills at many moments, threads that race, every exactness case again and again.
+soak: build
+	CLEAVE_KILLS=60 build/tests/cli/test_program \
+	  --gtest_filter='RanksProgram.*'
+	build/tests/train/test_train --gtest_repeat=10 --gtest_brief=1 \
+	  --gtest_filter='Stealing*:Turns*:InOrder*:Failure*:Trainer*'
+	build/tests/train/test_train --gtest_repeat=4 --gtest_brief=1
+	build/tests/comm/test_comm --gtest_repeat=20 --gtest_brief=1
+
 asan: setup
 	cmake --preset asan
 	cmake --build --preset asan -j $(JOBS)
@@ -47,7 +57,7 @@ tsan: setup
 	done
 
 # Of the tests of training, under the thread sanitizer: not every network.
-raced = Trainer*:Failure*:Buckets*:Lending*:*Exactness*_2_devices_*:*Exactness*gpt*_4_*:*Replicas*2x2*
+raced = Trainer*:Failure*:InOrder*:Stealing*:Turns*:*Exactness*_2_devices_*:*Exactness*gpt*_4_*:*Replicas*2x2*
 
 bench: build
 	build/bench/bench_operations --benchmark_repetitions=5 \

@@ -114,8 +114,10 @@ void AtomicFile::commit() {
 std::string read_file(const std::filesystem::path& file) {
   std::ifstream input(file, std::ios::binary);
   std::ostringstream text;
-  text << input.rdbuf();
-  if (!input || !text) {
+  if (input.peek() != std::ifstream::traits_type::eof()) {
+    text << input.rdbuf();
+  }
+  if (!input.is_open() || input.bad() || !text) {
     fail("cannot read " + file.string(),
          "Check that the file exists and may be read.");
   }

@@ -1,11 +1,12 @@
 #pragma once
 
-// All a program needs: describe a model, plan it, train it, save it.
+// All a program needs: describe a model, plan it, train it, save it. These
+// headers, and those that they include, are the ones that are installed.
 #include <torch/torch.h>
 
 #include "cleave/checkpoint/safetensors.h"
-#include "cleave/checkpoint/stages.h"
-#include "cleave/comm/mpi/mpi_world.h"
+#include "cleave/comm/world.h"
+#include "cleave/data/dataset.h"
 #include "cleave/data/sources.h"
 #include "cleave/device/device.h"
 #include "cleave/error.h"
@@ -14,14 +15,10 @@
 #include "cleave/model/loss.h"
 #include "cleave/model/model.h"
 #include "cleave/model/network.h"
+#include "cleave/optimizer/training.h"
 #include "cleave/plan/measure/measured_plan.h"
 #include "cleave/plan/plan.h"
 #include "cleave/report/console.h"
-#include "cleave/report/draw_schedule.h"
-#include "cleave/report/fan_out.h"
 #include "cleave/report/jsonl.h"
 #include "cleave/report/plan_table.h"
-#include "cleave/report/timeline_page.h"
-#include "cleave/report/trace.h"
-#include "cleave/train/one_device.h"
 #include "cleave/train/trainer.h"

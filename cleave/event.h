@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -64,11 +65,27 @@ struct RunEnded {
 
 using Event = std::variant<RunStarted, StepDone, Evaluated, RunEnded>;
 
-// Hears events, one at a time, from the thread that runs the trainer.
+// Takes events, one at a time, on the thread that runs the trainer.
 class EventSink {
  public:
   virtual ~EventSink() = default;
   virtual void on(const Event& event) = 0;
+};
+
+// Hands every event to several sinks, in their order. Borrows them.
+class FanOutSink : public EventSink {
+ public:
+  explicit FanOutSink(std::vector<EventSink*> sinks)
+      : sinks_(std::move(sinks)) {}
+
+  void on(const Event& event) override {
+    for (EventSink* sink : sinks_) {
+      sink->on(event);
+    }
+  }
+
+ private:
+  std::vector<EventSink*> sinks_;
 };
 
 }  // namespace cleave

@@ -1,5 +1,5 @@
-// A whole training in thirty lines: describe a network, plan it over two
-// devices, train its stages in parallel, merge them into one file, judge it.
+// A whole training in twenty lines: describe a network, plan it over two
+// devices, train its stages in parallel, merge them into one file, evaluate it.
 #include <cleave/cleave.h>
 
 #include <iostream>
@@ -11,31 +11,19 @@ int main() {
   model.add<torch::nn::ReLU>("relu");
   model.add<torch::nn::Linear>("out", 512, 10);
 
-  const cleave::TrainAndTest data = cleave::load_data(
+  const auto data = cleave::load_data(
       "synthetic", {.synthetic = {.task = cleave::SyntheticTask::images}});
-  const cleave::Devices devices = cleave::local_devices("cpu:2");
+  const auto devices = cleave::local_devices("cpu:2");
+  const cleave::Training training{.optimizer = cleave::AdamW{}, .batch = 64};
 
-  const std::vector<std::int64_t> first{0, 1, 2, 3, 4, 5, 6, 7};
-  const cleave::Plan plan =
-      cleave::plan(model,
-                   devices,
-                   data.train->get(first),
-                   {.loss = cleave::cross_entropy,
-                    .make_update = cleave::updates_by(cleave::AdamW{})},
-                   {.batch = 64, .microbatches = 8});
+  const auto plan = cleave::plan(model, devices, *data.train, training);
   std::cout << cleave::plan_table(plan);
 
-  cleave::Trainer trainer(model,
-                          plan,
-                          devices,
-                          {.loss = cleave::cross_entropy,
-                           .optimizer = cleave::AdamW{},
-                           .learning_rate = {.peak = 1e-3}});
-  cleave::JsonlSink log("digits.jsonl", cleave::JsonlSink::Mode::truncate);
-  trainer.fit(*data.train, {.epochs = 2}, log);
-
+  cleave::Trainer trainer(model, plan, devices, training);
+  trainer.fit(*data.train, {.epochs = 2});
   cleave::save_safetensors(trainer.merged(), "digits.safetensors");
-  const cleave::Evaluation judged = cleave::evaluate_file(
-      model, "digits.safetensors", *data.test, cleave::cross_entropy, 64);
-  std::cout << "test accuracy " << *judged.accuracy << '\n';
+
+  const auto found = cleave::evaluate_file(
+      model, "digits.safetensors", *data.test, training.loss, 64);
+  std::cout << "test accuracy " << *found.accuracy << '\n';
 }

@@ -27,18 +27,12 @@ int main() {
   // Two devices: the same model, a plan, a trainer.
   const cleave::Batch batch{inputs, targets};
   const cleave::Devices devices = cleave::local_devices("cpu:2");
-  const cleave::Plan plan =
-      cleave::plan(model,
-                   devices,
-                   batch,
-                   {.loss = cleave::mean_squared_error,
-                    .make_update = cleave::updates_by(cleave::AdamW{})},
-                   {.batch = 256, .stages = 2, .microbatches = 4});
-  cleave::Trainer trainer(
-      model,
-      plan,
-      devices,
-      {.loss = cleave::mean_squared_error, .learning_rate = {.peak = 1e-2}});
+  const cleave::Training training{.loss = cleave::mean_squared_error(),
+                                  .learning_rate = cleave::constant_rate(1e-2),
+                                  .batch = 256};
+  const cleave::Plan plan = cleave::plan(
+      model, devices, batch, training, {.stages = 2, .microbatches = 4});
+  cleave::Trainer trainer(model, plan, devices, training);
   double loss = 0;
   for (int step = 0; step < 300; ++step) {
     loss = trainer.step(batch).loss;

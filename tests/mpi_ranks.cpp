@@ -11,7 +11,7 @@ MpiWorld* world = nullptr;  // of main()
 
 }  // namespace
 
-MpiWorld& test_hub() {
+MpiWorld& test_world() {
   return *world;
 }
 

@@ -6,6 +6,6 @@
 // tests, in the same order. mpi_ranks.cpp has its main().
 namespace cleave {
 
-MpiWorld& test_hub();
+MpiWorld& test_world();
 
 }  // namespace cleave

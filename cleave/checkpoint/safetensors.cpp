@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "cleave/atomic_file.h"
+#include "cleave/checkpoint/safetensors_file.h"
 #include "cleave/checkpoint/safetensors_json.h"
 #include "cleave/error.h"
 

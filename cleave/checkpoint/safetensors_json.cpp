@@ -1,7 +1,7 @@
 #include "cleave/checkpoint/safetensors_json.h"
 
+#include <array>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -12,222 +12,177 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Follows the parser from token to token. The document model of the library
-// would not do: it keeps the last of two equal keys without a word and turns
-// integers beyond 64 bits into floats.
-class HeaderReader : public nlohmann::json_sax<Json> {
+// The writer keeps the order of the entries.
+using OrderedJson = nlohmann::ordered_json;
+
+// Called by the parser for every token. Refuses what a parsed document no
+// longer shows, which is a key given twice, and what would make it too large.
+class TokenCheck {
  public:
-  explicit HeaderReader(const std::string& source) : source_(source) {}
+  explicit TokenCheck(const std::string& source) : source_(source) {}
 
-  SafetensorsHeader take() { return std::move(header_); }
-
-  bool start_object(std::size_t /*elements*/) override;
-  bool key(std::string& key) override;
-  bool end_object() override;
-  bool start_array(std::size_t /*elements*/) override;
-  bool end_array() override;
-  bool string(std::string& value) override;
-  bool number_unsigned(std::uint64_t value) override;
-
-  bool null() override { unexpected("null"); }
-  bool boolean(bool /*value*/) override { unexpected("true or false"); }
-  bool number_integer(std::int64_t /*value*/) override {
-    unexpected("a negative number");
-  }
-  bool number_float(double /*value*/, const std::string& text) override {
-    unexpected("the number " + shown(text) +
-               ", which is no integer of at most 48 bits");
-  }
-  bool binary(Json::binary_t& /*value*/) override { unexpected("bytes"); }
-  bool parse_error(std::size_t position,
-                   const std::string& /*last_token*/,
-                   const nlohmann::detail::exception& /*problem*/) override {
-    refuse("the header is no valid JSON at byte " + std::to_string(position));
-  }
+  bool operator()(int depth, Json::parse_event_t event, const Json& token);
 
  private:
-  enum class Place { outside, names, metadata, entry, shape, offsets };
+  // The header, an entry or the metadata, and a shape or the offsets.
+  static constexpr int kLevels = 3;
 
-  [[noreturn]] void refuse(const std::string& problem) const {
-    fail_in_file(source_, problem);
-  }
-  [[noreturn]] void unexpected(const std::string& what) const;
-  void begin_entry(const std::string& name);
-  void begin_field(const std::string& name);
-  void check_complete() const;
-  SafetensorsEntry& entry() { return header_.entries.back(); }
+  void check_start(int depth, const std::string& what);
+  void check_key(int depth, const std::string& key);
 
   const std::string& source_;
-  SafetensorsHeader header_;
-  Place place_ = Place::outside;
-  std::unordered_set<std::string> names_;  // seen so far, also "__metadata__"
-  std::set<std::string> fields_;           // seen so far in the entry
-  std::string key_;                        // the one whose value comes next
-  std::vector<std::uint64_t> offsets_;
+  std::string key_;                                            // the last one
+  std::array<std::unordered_set<std::string>, kLevels> keys_;  // by depth
+  std::size_t numbers_ = 0;  // in the array that is open
 };
 
-void HeaderReader::unexpected(const std::string& what) const {
-  switch (place_) {
-    case Place::outside:
-      refuse("the header is " + what + ", not an object");
-    case Place::names:
-      refuse("the header holds " + what + " under " + shown(key_) +
-             ", not an object");
-    case Place::metadata:
-      refuse("the metadata hold " + what + " under " + shown(key_) +
-             ", not a string");
-    case Place::entry:
-    case Place::shape:
-    case Place::offsets:
-      refuse("tensor " + shown(header_.entries.back().name) + " has " + what +
-             " in its " + shown(key_));
-  }
-  refuse("the header holds " + what);
-}
-
-bool HeaderReader::start_object(std::size_t /*elements*/) {
-  if (place_ == Place::outside) {
-    place_ = Place::names;
-  } else if (place_ == Place::names) {
-    place_ = key_ == kSafetensorsMetadata ? Place::metadata : Place::entry;
-  } else {
-    unexpected("an object");
+bool TokenCheck::operator()(int depth,
+                            Json::parse_event_t event,
+                            const Json& token) {
+  using Event = Json::parse_event_t;
+  if (event == Event::object_start || event == Event::array_start) {
+    check_start(depth, event == Event::array_start ? "an array" : "an object");
+  } else if (event == Event::key) {
+    check_key(depth - 1, token.get_ref<const std::string&>());
+  } else if (event == Event::value && depth == kLevels &&
+             ++numbers_ > kMaxSafetensorsDimensions) {
+    fail_in_file(source_,
+                 shown(key_) + " has more than " +
+                     std::to_string(kMaxSafetensorsDimensions) + " dimensions");
   }
   return true;
 }
 
-bool HeaderReader::key(std::string& key) {
+void TokenCheck::check_start(int depth, const std::string& what) {
+  const bool is_innermost = depth == kLevels - 1;
+  if (depth >= kLevels || is_innermost != (what == "an array")) {
+    fail_in_file(
+        source_,
+        "the header holds " + what + " under " + shown(key_) +
+            (depth < kLevels - 1 ? ", not an object" : ", where none belongs"));
+  }
+  keys_[depth].clear();
+  numbers_ = 0;
+}
+
+void TokenCheck::check_key(int depth, const std::string& key) {
   key_ = key;
-  if (place_ == Place::names) {
-    begin_entry(key);
-  } else if (place_ == Place::entry) {
-    begin_field(key);
-  } else if (!header_.metadata.try_emplace(key).second) {
-    refuse("the metadata hold " + shown(key) + " twice");
+  if (!keys_[depth].insert(key).second) {
+    fail_in_file(source_, "the header holds " + shown(key) + " twice");
   }
-  return true;
-}
-
-void HeaderReader::begin_entry(const std::string& name) {
-  if (!names_.insert(name).second) {
-    refuse("the header holds " + shown(name) + " twice");
-  }
-  if (name == kSafetensorsMetadata) {
-    return;
-  }
-  if (header_.entries.size() == kMaxSafetensorsTensors) {
-    refuse("the header holds more than " +
-           std::to_string(kMaxSafetensorsTensors) + " tensors");
-  }
-  header_.entries.emplace_back().name = name;
-  fields_.clear();
-}
-
-void HeaderReader::begin_field(const std::string& name) {
-  if (name != "dtype" && name != "shape" && name != "data_offsets") {
-    refuse("tensor " + shown(entry().name) + " has an unknown field " +
-           shown(name));
-  }
-  if (!fields_.insert(name).second) {
-    refuse("tensor " + shown(entry().name) + " has two fields " + shown(name));
+  if (depth == 0 && keys_[0].size() > kMaxSafetensorsTensors + 1) {
+    fail_in_file(source_,
+                 "the header holds more than " +
+                     std::to_string(kMaxSafetensorsTensors) + " tensors");
   }
 }
 
-void HeaderReader::check_complete() const {
-  for (const char* field : {"dtype", "shape", "data_offsets"}) {
-    if (!fields_.contains(field)) {
-      refuse("tensor " + shown(header_.entries.back().name) + " has no " +
-             shown(field));
+Json parse(std::string_view json, const std::string& source) {
+  try {
+    return Json::parse(json.begin(), json.end(), TokenCheck(source));
+  } catch (const Json::parse_error& error) {
+    fail_in_file(
+        source,
+        "the header is no valid JSON at byte " + std::to_string(error.byte));
+  } catch (const Json::out_of_range&) {
+    fail_in_file(source, "the header holds a number beyond all limits");
+  }
+}
+
+// Reads one entry of the header.
+class EntryReader {
+ public:
+  EntryReader(const std::string& name,
+              const Json& entry,
+              const std::string& source);
+
+  SafetensorsEntry read() const;
+
+ private:
+  [[noreturn]] void refuse(const std::string& problem) const {
+    fail_in_file(source_, "tensor " + shown(name_) + " has " + problem);
+  }
+  const Json& field(const char* name, Json::value_t type) const;
+  std::vector<std::uint64_t> integers(const char* field_name) const;
+
+  const std::string& name_;
+  const Json& entry_;
+  const std::string& source_;
+};
+
+EntryReader::EntryReader(const std::string& name,
+                         const Json& entry,
+                         const std::string& source)
+    : name_(name), entry_(entry), source_(source) {
+  if (!entry.is_object()) {
+    refuse(std::string("a ") + entry.type_name() + ", not an object");
+  }
+  for (const auto& [key, value] : entry.items()) {
+    if (key != "dtype" && key != "shape" && key != "data_offsets") {
+      refuse("an unknown field " + shown(key));
     }
   }
 }
 
-bool HeaderReader::end_object() {
-  if (place_ == Place::entry) {
-    check_complete();
+SafetensorsEntry EntryReader::read() const {
+  SafetensorsEntry entry{
+      .name = name_,
+      .dtype = field("dtype", Json::value_t::string).get<std::string>()};
+  for (const std::uint64_t size : integers("shape")) {
+    entry.shape.push_back(static_cast<std::int64_t>(size));
   }
-  place_ = place_ == Place::names ? Place::outside : Place::names;
-  return true;
+  const std::vector<std::uint64_t> offsets = integers("data_offsets");
+  if (offsets.size() != 2) {
+    refuse(std::to_string(offsets.size()) + " data_offsets, not 2");
+  }
+  entry.begin = offsets[0];
+  entry.end = offsets[1];
+  return entry;
 }
 
-bool HeaderReader::start_array(std::size_t /*elements*/) {
-  if (place_ == Place::entry && key_ == "shape") {
-    place_ = Place::shape;
-  } else if (place_ == Place::entry && key_ == "data_offsets") {
-    place_ = Place::offsets;
-    offsets_.clear();
-  } else {
-    unexpected("an array");
+const Json& EntryReader::field(const char* name, Json::value_t type) const {
+  const auto found = entry_.find(name);
+  if (found == entry_.end()) {
+    refuse("no " + shown(name));
   }
-  return true;
+  if (found->type() != type) {
+    refuse(std::string("a ") + found->type_name() + " in its " + shown(name));
+  }
+  return *found;
 }
 
-bool HeaderReader::end_array() {
-  if (place_ == Place::offsets) {
-    if (offsets_.size() != 2) {
-      refuse("tensor " + shown(entry().name) + " has " +
-             std::to_string(offsets_.size()) + " data_offsets, not 2");
+std::vector<std::uint64_t> EntryReader::integers(const char* field_name) const {
+  std::vector<std::uint64_t> found;
+  for (const Json& value : field(field_name, Json::value_t::array)) {
+    if (!value.is_number()) {
+      refuse(std::string("a ") + value.type_name() + " in its " +
+             shown(field_name));
     }
-    entry().begin = offsets_[0];
-    entry().end = offsets_[1];
+    if (!value.is_number_unsigned() ||
+        value.get<std::uint64_t>() > kMaxSafetensorsInteger) {
+      refuse("the number " + value.dump() + " in its " + shown(field_name) +
+             ", which is no unsigned integer of at most 48 bits");
+    }
+    found.push_back(value.get<std::uint64_t>());
   }
-  place_ = Place::entry;
-  return true;
+  return found;
 }
 
-bool HeaderReader::string(std::string& value) {
-  if (place_ == Place::metadata) {
-    header_.metadata[key_] = std::move(value);
-  } else if (place_ == Place::entry && key_ == "dtype") {
-    entry().dtype = std::move(value);
-  } else {
-    unexpected("a string");
+std::map<std::string, std::string> metadata_of(const Json& document,
+                                               const std::string& source) {
+  if (!document.is_object()) {
+    fail_in_file(source, "the metadata are not an object");
   }
-  return true;
-}
-
-bool HeaderReader::number_unsigned(std::uint64_t value) {
-  if (place_ != Place::shape && place_ != Place::offsets) {
-    unexpected("a number");
+  std::map<std::string, std::string> metadata;
+  for (const auto& [key, value] : document.items()) {
+    if (!value.is_string()) {
+      fail_in_file(source,
+                   "the metadata hold a " + std::string(value.type_name()) +
+                       " under " + shown(key) + ", not a string");
+    }
+    metadata[key] = value.get<std::string>();
   }
-  if (value > kMaxSafetensorsInteger) {
-    unexpected("the number " + std::to_string(value) +
-               ", which is no integer of at most 48 bits");
-  }
-  if (place_ == Place::offsets) {
-    offsets_.push_back(value);
-  } else if (entry().shape.size() == kMaxSafetensorsDimensions) {
-    refuse("tensor " + shown(entry().name) + " has more than " +
-           std::to_string(kMaxSafetensorsDimensions) + " dimensions");
-  } else {
-    entry().shape.push_back(static_cast<std::int64_t>(value));
-  }
-  return true;
-}
-
-template <typename Numbers>
-std::string array_text(const Numbers& numbers) {
-  std::string text;
-  for (const auto number : numbers) {
-    text += (text.empty() ? "" : ",") + std::to_string(number);
-  }
-  return "[" + text + "]";
-}
-
-// Throws Json::type_error where the text is not UTF-8.
-std::string string_text(const std::string& text) {
-  return Json(text).dump();
-}
-
-std::string entry_text(const SafetensorsEntry& entry) {
-  return string_text(entry.name) + ":{\"dtype\":" + string_text(entry.dtype) +
-         ",\"shape\":" + array_text(entry.shape) +
-         ",\"data_offsets\":" + array_text(std::array{entry.begin, entry.end}) +
-         "}";
-}
-
-std::string metadata_text(const std::map<std::string, std::string>& metadata) {
-  return string_text(kSafetensorsMetadata) + ":" + Json(metadata).dump();
+  return metadata;
 }
 
 }  // namespace
@@ -243,26 +198,38 @@ SafetensorsHeader read_safetensors_json(std::string_view json,
   if (json.find('\0') != std::string_view::npos) {
     fail_in_file(source, "the header holds a zero byte");
   }
-  HeaderReader reader(source);
-  Json::sax_parse(json.begin(), json.end(), &reader);
-  return reader.take();
+  SafetensorsHeader header;
+  const Json document = parse(json, source);
+  for (const auto& [name, value] : document.items()) {
+    if (name == kSafetensorsMetadata) {
+      header.metadata = metadata_of(value, source);
+    } else {
+      header.entries.push_back(EntryReader(name, value, source).read());
+    }
+  }
+  return header;
 }
 
 std::string write_safetensors_json(const SafetensorsHeader& header,
                                    const std::string& source) {
-  std::string json = "{";
+  OrderedJson::object_t document;
+  if (!header.metadata.empty()) {
+    document.emplace_back(kSafetensorsMetadata, header.metadata);
+  }
+  // Not operator[], which compares every name with all before it.
+  for (const SafetensorsEntry& entry : header.entries) {
+    document.emplace_back(
+        entry.name,
+        OrderedJson{{"dtype", entry.dtype},
+                    {"shape", entry.shape},
+                    {"data_offsets", {entry.begin, entry.end}}});
+  }
   try {
-    if (!header.metadata.empty()) {
-      json += metadata_text(header.metadata);
-    }
-    for (const SafetensorsEntry& entry : header.entries) {
-      json += (json.size() == 1 ? "" : ",") + entry_text(entry);
-    }
-  } catch (const Json::type_error&) {
+    return OrderedJson(std::move(document)).dump();
+  } catch (const OrderedJson::type_error&) {
     fail(source + ": a tensor's name or the metadata are not UTF-8",
          "Use plain text.");
   }
-  return json + "}";
 }
 
 std::string shown(std::string_view name) {

@@ -9,8 +9,8 @@
 // safetensors_header.h checks.
 namespace cleave {
 
-// The entries in the order of the JSON. Throws Error for anything but the one
-// form: no key twice, no unknown or missing field, no number but unsigned
+// The entries in the order of their names. Throws Error for anything but the
+// one form: no key twice, no unknown or missing field, no number but unsigned
 // integers up to kMaxSafetensorsInteger.
 SafetensorsHeader read_safetensors_json(std::string_view json,
                                         const std::string& source);

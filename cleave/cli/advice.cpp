@@ -4,9 +4,9 @@
 
 #include "cleave/cli/assemble.h"
 #include "cleave/counted.h"
+#include "cleave/mesh.h"
 #include "cleave/model/kernels/product_speed.h"
 #include "cleave/plan/measure/profiler.h"
-#include "cleave/plan/plan_schedule.h"
 
 namespace cleave {
 namespace {
@@ -16,7 +16,8 @@ constexpr Seconds kSmallStep{0.2};
 
 // Whether it was measured for this run, and small enough to measure once more.
 bool was_measured_small(const Config& config, const Plan& plan) {
-  return config.parallel.plan.empty() && plan.step <= kSmallStep;
+  return config.parallel.plan.empty() && plan.prediction &&
+         plan.prediction->step <= kSmallStep;
 }
 
 // How much faster one thread has to be: both are measured for a moment only.
@@ -30,13 +31,16 @@ std::string precision_advice(Precision precision, const Devices& devices) {
   return warning.empty() ? "" : warning + "\n";
 }
 
-std::string sharing_advice(const Plan& plan) {
+std::string sharing_advice(const Devices& devices) {
   const auto cores = static_cast<std::int64_t>(this_machine().cores.size());
-  return share_cores(plan) ? "Devices share cores and take turns: there " +
-                                 std::string(cores == 1 ? "is " : "are ") +
-                                 counted(cores, "core") +
-                                 ", and more devices than that gain nothing.\n"
-                           : "";
+  const bool share = std::ranges::any_of(devices, [&](const Device& device) {
+    return count_on_cores_of(device, devices) > 1;
+  });
+  return share ? "Devices share cores and take turns: there " +
+                     std::string(cores == 1 ? "is " : "are ") +
+                     counted(cores, "core") +
+                     ", and more devices than that gain nothing.\n"
+               : "";
 }
 
 std::string threads_advice(const Config& config,
@@ -51,14 +55,15 @@ std::string threads_advice(const Config& config,
       !was_measured_small(config, plan)) {
     return "";
   }
-  const std::int64_t samples = plan.batch / plan.replicas / plan.microbatches;
+  const std::int64_t samples =
+      plan.batch / plan.replicas / plan.schedule.microbatches;
   const Batch microbatch =
       first_samples(data, std::max<std::int64_t>(1, samples));
+  const Training training = training_of(config, data, plan.batch);
   const auto time_with = [&](int threads) {
     Device device = first;
     device.threads = threads;
-    return turn_of(
-        profile(model, microbatch, profile_options_of(config, data), {device}));
+    return microbatch_time(profile(model, microbatch, training, {device}));
   };
   const Seconds several = time_with(first.threads);
   const Seconds one = time_with(1);
@@ -77,8 +82,9 @@ std::string advice(const Config& config,
                    const Dataset& data,
                    const Devices& devices,
                    const Plan& plan) {
+  const Devices used(devices.begin(), devices.begin() + mesh_of(plan).ranks());
   return precision_advice(precision_named(config.train.precision), devices) +
-         sharing_advice(plan) +
+         sharing_advice(used) +
          threads_advice(config, model, data, devices, plan);
 }
 

@@ -12,7 +12,7 @@ namespace cleave {
 
 // Lines that advise against what this machine is slow with: more devices than
 // cores; and, from measurements, a precision, or several threads for small
-// layers where nobody asked for them. Empty where there is nothing to say.
+// layers where the user did not set them. Empty where there is no advice.
 std::string advice(const Config& config,
                    const Model& model,
                    const Dataset& data,

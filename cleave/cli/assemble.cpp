@@ -1,25 +1,42 @@
 #include "cleave/cli/assemble.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "cleave/cli/launch/mpi_ranks.h"
 #include "cleave/error.h"
 #include "cleave/model/families/families.h"
+#include "cleave/model/model.h"
+#include "cleave/plan/measure/device_specs.h"
 #include "cleave/plan/measure/measured_plan.h"
 
 namespace cleave {
 namespace {
 
-constexpr int kDefaultClasses = 10;
+// Biases and scales are not pulled to zero.
+MakeOptimizer optimizer_of(const TrainConfig& train) {
+  const ParameterGroup undecayed{.most_dimensions = 1, .weight_decay = 0};
+  if (train.optimizer == "sgd") {
+    return Sgd{.momentum = train.momentum,
+               .weight_decay = train.weight_decay,
+               .groups = {undecayed}};
+  }
+  return AdamW{.beta1 = train.beta1,
+               .beta2 = train.beta2,
+               .weight_decay = train.weight_decay,
+               .groups = {undecayed}};
+}
+
+LearningRate learning_rate_of(const TrainConfig& train, std::int64_t steps) {
+  if (train.lr_schedule == "cosine") {
+    return warmup_cosine({.peak = train.lr,
+                          .warmup = train.warmup,
+                          .total = steps,
+                          .floor = train.min_lr});
+  }
+  return constant_rate(train.lr, train.warmup);
+}
 
 }  // namespace
-
-Batch first_samples(const Dataset& data, std::int64_t count) {
-  std::vector<std::int64_t> indices(std::min(count, data.size()));
-  std::iota(indices.begin(), indices.end(), 0);
-  return data.get(indices);
-}
 
 TrainAndTest data_of(const Config& config) {
   DataOptions options;
@@ -32,7 +49,7 @@ TrainAndTest data_of(const Config& config) {
       .features = config.data.features,
       .classes = config.model.classes > 0
                      ? static_cast<int>(config.model.classes)
-                     : kDefaultClasses,
+                     : SyntheticOptions{}.classes,
       .vocabulary = static_cast<int>(config.model.vocabulary),
       .length = config.model.context,
   };
@@ -59,7 +76,7 @@ Model model_of(const Config& config, const Dataset& data) {
   const std::int64_t outputs = config.model.classes > 0 ? config.model.classes
                                : data.classes() > 0     ? data.classes()
                                                         : one.targets.size(-1);
-  return make_model(
+  return fuse(make_model(
       family,
       {
           .input = {one.inputs.sizes().begin() + 1, one.inputs.sizes().end()},
@@ -73,7 +90,7 @@ Model model_of(const Config& config, const Dataset& data) {
           .tied = config.model.tied,
           .head_parts = config.model.head_parts,
           .seed = static_cast<std::uint64_t>(config.model.seed),
-      });
+      }));
 }
 
 DeviceOptions device_options_of(const Config& config) {
@@ -82,13 +99,13 @@ DeviceOptions device_options_of(const Config& config) {
           .pin = config.devices.pin};
 }
 
-const Loss& loss_of(const Config& config, const Dataset& data) {
+Loss loss_of(const Config& config, const Dataset& data) {
   const bool has_classes = data.classes() > 0;
   if (config.train.loss == "auto") {
-    return has_classes ? cross_entropy : mean_squared_error;
+    return has_classes ? cross_entropy() : mean_squared_error();
   }
-  const Loss& loss = loss_named(config.train.loss);
-  if (has_classes != (loss.name == cross_entropy.name)) {
+  Loss loss = loss_named(config.train.loss);
+  if (has_classes != (loss.name == cross_entropy().name)) {
     fail("the loss " + config.train.loss +
              " does not fit this data: " + data.description(),
          "Leave train.loss at \"auto\".");
@@ -109,36 +126,19 @@ Devices devices_of(const Config& config) {
   return devices;
 }
 
-OptimizerKind optimizer_of(const Config& config) {
-  const TrainConfig& train = config.train;
-  if (train.optimizer == "sgd") {
-    return Sgd{.momentum = train.momentum, .weight_decay = train.weight_decay};
-  }
-  return AdamW{.beta1 = train.beta1,
-               .beta2 = train.beta2,
-               .weight_decay = train.weight_decay};
-}
-
-TrainerOptions trainer_options_of(const Config& config,
-                                  const Dataset& data,
-                                  std::int64_t batch) {
+Training training_of(const Config& config,
+                     const Dataset& data,
+                     std::int64_t batch) {
   const TrainConfig& train = config.train;
   return {
       .loss = loss_of(config, data),
-      .optimizer = optimizer_of(config),
-      .learning_rate =
-          {
-              .peak = train.lr,
-              .shape = train.lr_schedule == "cosine"
-                           ? LearningRate::Shape::cosine
-                           : LearningRate::Shape::constant,
-              .warmup = train.warmup,
-              .steps = planned_steps(
-                  data.size(), batch, fit_options_of(config, nullptr)),
-              .floor = train.min_lr,
-          },
-      .clip = train.clip,
+      .optimizer = optimizer_of(train),
+      .learning_rate = learning_rate_of(
+          train,
+          planned_steps(data.size(), batch, fit_options_of(config, nullptr))),
       .precision = precision_named(train.precision),
+      .clip = train.clip,
+      .batch = batch,
       .seed = static_cast<std::uint64_t>(train.seed),
       .patience = config.devices.patience,
       .bucket = config.parallel.bucket,
@@ -154,12 +154,6 @@ FitOptions fit_options_of(const Config& config, const Dataset* test) {
           .traced = config.output.trace};
 }
 
-ProfileOptions profile_options_of(const Config& config, const Dataset& data) {
-  return {.loss = loss_of(config, data),
-          .make_update = updates_by(optimizer_of(config)),
-          .precision = precision_named(config.train.precision)};
-}
-
 Plan plan_of(const Config& config,
              const Model& model,
              const Dataset& data,
@@ -168,25 +162,24 @@ Plan plan_of(const Config& config,
   const bool are_processes = devices.front().name.starts_with("mpi:");
   if (!config.parallel.plan.empty()) {
     Plan saved = load_plan(config.parallel.plan);
-    check_plan(saved, model.layer_names());
-    saved.lend = saved.lend && !are_processes;
+    check_plan(saved, model.layer_names(), layer_ties(model));
+    saved.steals = saved.steals && !are_processes;
     return saved;
   }
   const std::int64_t batch = std::min(config.train.batch, data.size());
   return plan(
       model,
       devices,
-      first_samples(data, batch),
-      profile_options_of(config, data),
-      {.batch = batch,
-       .stages = config.parallel.stages.value_or(0),
+      data,
+      training_of(config, data, batch),
+      {.stages = config.parallel.stages.value_or(0),
        .stages_per_device = config.parallel.stages_per_device.value_or(0),
        .replicas = config.parallel.replicas.value_or(0),
        .microbatches = config.parallel.microbatches.value_or(0),
        .schedule = config.parallel.schedule,
-       .state_copies = state_copies(optimizer_of(config)),
-       .shard = shard_named(config.parallel.shard),
-       .lend = config.parallel.lend && !are_processes,
+       .shard_states = shard_states_named(config.parallel.shard_states),
+       .steals = config.parallel.stealing,
+       .ranks_are_processes = are_processes,
        .message_latency = messages.latency,
        .message_bandwidth = messages.bandwidth,
        .sum_bandwidth = messages.sum_bandwidth});

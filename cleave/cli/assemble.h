@@ -4,9 +4,8 @@
 #include "cleave/comm/link_speed.h"
 #include "cleave/data/sources.h"
 #include "cleave/device/device.h"
-#include "cleave/model/loss.h"
 #include "cleave/model/model.h"
-#include "cleave/plan/measure/profiler.h"
+#include "cleave/optimizer/training.h"
 #include "cleave/plan/plan.h"
 #include "cleave/train/trainer.h"
 
@@ -15,28 +14,22 @@ namespace cleave {
 
 TrainAndTest data_of(const Config& config);
 
-Batch first_samples(const Dataset& data, std::int64_t count);
-
 // A model that fits the data. Throws Error where the family cannot.
 Model model_of(const Config& config, const Dataset& data);
 
-const Loss& loss_of(const Config& config, const Dataset& data);
+Loss loss_of(const Config& config, const Dataset& data);
 
 DeviceOptions device_options_of(const Config& config);
 
 // Of this machine; for ranks that are not started yet, what they would get.
 Devices devices_of(const Config& config);
 
-OptimizerKind optimizer_of(const Config& config);
-
-// `batch`: the plan's.
-TrainerOptions trainer_options_of(const Config& config,
-                                  const Dataset& data,
-                                  std::int64_t batch);
+// `batch`: the samples of a step.
+Training training_of(const Config& config,
+                     const Dataset& data,
+                     std::int64_t batch);
 
 FitOptions fit_options_of(const Config& config, const Dataset* test);
-
-ProfileOptions profile_options_of(const Config& config, const Dataset& data);
 
 // The plan the configuration names, or a new one after measuring the model.
 Plan plan_of(const Config& config,

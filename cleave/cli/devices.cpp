@@ -22,7 +22,7 @@ std::string cores_text(const std::vector<int>& cores) {
   return text;
 }
 
-// What people should know of the processor's matrix tiles.
+// What the user should know of the processor's matrix tiles.
 std::string tiles_text(Tiles tiles) {
   switch (tiles) {
     case Tiles::none:

@@ -47,8 +47,8 @@ void evaluate(const EvaluateArguments& arguments, const Overrides& overrides) {
 
 void add_evaluate(CLI::App& program, const Overrides& overrides) {
   auto arguments = std::make_shared<EvaluateArguments>();
-  CLI::App* verb =
-      program.add_subcommand("evaluate", "Judge a merged model on one device");
+  CLI::App* verb = program.add_subcommand(
+      "evaluate", "Evaluate a merged model on one device");
   verb->add_option("CONFIG",
                    arguments->config,
                    "TOML configuration; RUN/config.toml of the run it is from")

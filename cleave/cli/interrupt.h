@@ -10,8 +10,8 @@ namespace cleave {
 // second ends the process at once.
 const std::atomic<bool>& interrupt_flag();
 
-// From now on, SIGTERM also marks this page: who is ended by others was not
-// lost. Null: none any more.
+// From now on, SIGTERM also marks this page: a rank that a launcher ends was
+// not lost. Null: none any more.
 void mark_on_signals(StatusPage* own);
 
 // Throws Error when the flag is set: for work that has nothing to save yet.

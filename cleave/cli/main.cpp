@@ -90,6 +90,10 @@ int run(int count, char** values) {
   add_train(program, overrides);
   add_merge(program);
   add_evaluate(program, overrides);
+  if (count == 1) {
+    std::cout << program.help();
+    return 0;
+  }
   try {
     Arguments arguments = split_arguments(count, values);
     check_keys(arguments);

@@ -21,7 +21,7 @@ constexpr const char* kDefaultFolder = "runs/quickstart";
 
 struct QuickstartArguments {
   std::string directory = kDefaultFolder;
-  std::string use = "cpu:2";
+  std::string use = DevicesConfig{}.use;
 };
 
 void heading(int number, const char* title) {
@@ -30,13 +30,11 @@ void heading(int number, const char* title) {
 
 Config quickstart_config(const QuickstartArguments& arguments) {
   Config config;
-  config.model = {.family = "mlp", .width = 256, .depth = 6, .dropout = 0.1};
-  config.data = {.source = "synthetic", .samples = 8192, .test_samples = 2048};
+  config.model = {.width = 256, .depth = 6, .dropout = 0.1};
+  config.data = {.samples = 8192, .test_samples = 2048};
   config.devices.use = arguments.use;
   config.parallel.microbatches = 8;
-  config.train.batch = 256;
   config.train.epochs = 4;
-  config.train.evaluate_every = 1;
   config.output = {.directory = arguments.directory,
                    // Trying it twice must work; other folders are the user's.
                    .overwrite = arguments.directory == kDefaultFolder};
@@ -85,26 +83,28 @@ void show_shards(const Run& run) {
             << " batches of " << batch << " per epoch.\n  Each batch is split "
             << "into microbatches of";
   for (const std::int64_t size :
-       microbatch_sizes(batch, run.plan.microbatches)) {
+       microbatch_sizes(batch, run.plan.schedule.microbatches)) {
     std::cout << ' ' << size;
   }
   std::cout << ".\n  Epoch 1 begins with samples";
   for (const std::int64_t index : order.indices(0).first(6)) {
     std::cout << ' ' << index;
   }
-  std::cout << " …\n  " << run.plan.stages.front().device
-            << " reads the inputs, " << run.plan.stages.back().device
+  std::cout << " …\n  "
+            << run.plan.devices[run.plan.stages.front().rank.value].name
+            << " reads the inputs, "
+            << run.plan.devices[run.plan.stages.back().rank.value].name
             << " the targets.\n";
 }
 
 // The same training in a plain loop on one device.
 OneDeviceRun reference_of(const Run& run) {
-  const TrainerOptions options =
-      trainer_options_of(run.config, *run.data.train, run.plan.batch);
+  const Training training =
+      training_of(run.config, *run.data.train, run.plan.batch);
   std::vector<Batch> batches;
   for (std::int64_t epoch = 0; epoch < run.config.train.epochs; ++epoch) {
     const BatchOrder order(
-        run.data.train->size(), run.plan.batch, epoch, {.seed = options.seed});
+        run.data.train->size(), run.plan.batch, epoch, {.seed = training.seed});
     for (std::int64_t step = 0; step < order.steps(); ++step) {
       batches.push_back(run.data.train->get(order.indices(step)));
     }
@@ -112,8 +112,8 @@ OneDeviceRun reference_of(const Run& run) {
   OneDeviceRun result;
   std::thread([&] {
     bind_to(run.devices.front());
-    result =
-        train_on_one_device(run.model, batches, run.plan.microbatches, options);
+    result = train_on_one_device(
+        run.model, batches, run.plan.schedule.microbatches, training);
   }).join();
   return result;
 }
@@ -203,7 +203,7 @@ void walk(const QuickstartArguments& arguments) {
   Trainer trainer(run.model,
                   run.plan,
                   run.devices,
-                  trainer_options_of(config, *run.data.train, run.plan.batch));
+                  training_of(config, *run.data.train, run.plan.batch));
   const RunFolder folder = open_run_folder(run);
   if (train_run(run, folder, trainer, /*quiet=*/false).interrupted) {
     fail("interrupted",

@@ -9,9 +9,9 @@
 #include "cleave/cli/show_plan.h"
 #include "cleave/cli/terminal.h"
 #include "cleave/error.h"
-#include "cleave/plan/plan_schedule.h"
+#include "cleave/event.h"
+#include "cleave/plan/predict.h"
 #include "cleave/report/console.h"
-#include "cleave/report/fan_out.h"
 #include "cleave/report/jsonl.h"
 #include "cleave/report/timeline_page.h"
 #include "cleave/report/trace.h"
@@ -20,7 +20,7 @@ namespace cleave {
 
 namespace {
 
-// Enough of the data to tell different data apart.
+// Enough of the data to distinguish different data.
 std::string fingerprint_of(const Dataset& data) {
   const std::int64_t count = std::min<std::int64_t>(data.size(), 64);
   std::vector<std::int64_t> indices;
@@ -90,10 +90,9 @@ void save_timelines(const Run& run,
   if (timelines.empty()) {
     return;
   }
-  std::vector<std::string> devices(rank_count(run.plan));
-  const std::vector<Rank> placement = placement_of(run.plan);
-  for (std::size_t i = 0; i < placement.size(); ++i) {
-    devices[placement[i].value] = run.plan.stages[i].device;
+  std::vector<std::string> devices;
+  for (const PlannedDevice& device : run.plan.devices) {
+    devices.push_back(device.name);
   }
   std::vector<StepTrace> steps;
   steps.reserve(timelines.size());
@@ -102,13 +101,13 @@ void save_timelines(const Run& run,
   }
   write_file_atomically(folder.trace(), trace_json(steps, devices));
   const StepTimeline& last = timelines.back();
-  StepComparison page{.title = run.plan.model + ", " + run.plan.schedule +
+  StepComparison page{.title = run.plan.model + ", " + run.plan.schedule_name +
                                ", step " + std::to_string(last.step),
                       .predicted = {},
                       .measured = last.measured,
                       .devices = devices};
-  if (run.plan.step.value > 0) {
-    page.predicted = plan_timeline(run.plan);
+  if (run.plan.prediction) {
+    page.predicted = predicted_timeline(run.plan);
   }
   write_file_atomically(folder.timeline(), timeline_page(page));
 }
@@ -116,12 +115,6 @@ void save_timelines(const Run& run,
 }  // namespace
 
 namespace {
-
-// Hears everything and keeps nothing.
-class DeafSink : public EventSink {
- public:
-  void on(const Event&) override {}
-};
 
 FitResult train_and_save(const Run& run,
                          const RunFolder& folder,
@@ -154,8 +147,7 @@ FitResult train_run(const Run& run,
   if (folder) {
     return train_and_save(run, *folder, trainer, options, quiet);
   }
-  DeafSink events;
-  FitResult result = trainer.fit(*run.data.train, options, events);
+  FitResult result = trainer.fit(*run.data.train, options);
   trainer.stages();  // for the one that saves them
   return result;
 }

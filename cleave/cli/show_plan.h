@@ -3,12 +3,8 @@
 #include <string>
 
 #include "cleave/plan/plan.h"
-#include "cleave/schedule/simulate.h"
 
 namespace cleave {
-
-// One step of the plan as it is predicted.
-Timeline plan_timeline(const Plan& plan);
 
 // The plan as a table and its schedule drawn below it.
 std::string plan_text(const Plan& plan);

@@ -27,12 +27,13 @@ void print_json(const Run& run,
                 const FitResult& result,
                 const RunFolder& folder,
                 const Evaluation& test) {
-  nlohmann::ordered_json report{
-      {"run", folder.path().string()},
-      {"steps", result.steps},
-      {"step_ms", result.median_step.value * 1e3},
-      {"predicted_step_ms", run.plan.step.value * 1e3},
-      {"test_loss", test.loss}};
+  nlohmann::ordered_json report{{"run", folder.path().string()},
+                                {"steps", result.steps},
+                                {"step_ms", result.median_step.value * 1e3},
+                                {"test_loss", test.loss}};
+  if (run.plan.prediction) {
+    report["predicted_step_ms"] = run.plan.prediction->step.value * 1e3;
+  }
   if (test.accuracy) {
     report["test_accuracy"] = *test.accuracy;
   }
@@ -52,7 +53,7 @@ void show_portions(const Run& run) {
     return;
   }
   const std::vector<ReplicaShare> shares =
-      shares_of(plan.batch, plan.replicas, plan.microbatches);
+      shares_of(plan.batch, plan.replicas, plan.schedule.microbatches);
   for (std::size_t i = 0; i < std::min(shares.size(), kShown); ++i) {
     std::cout << "replica " << i << " | samples " << shares[i].first << " to "
               << shares[i].first + shares[i].count - 1 << " of every batch, in "
@@ -91,11 +92,12 @@ void show_end(const Run& run,
 }
 
 Trainer trainer_of(const Run& run, Job& job) {
-  const TrainerOptions options =
-      trainer_options_of(run.config, *run.data.train, run.plan.batch);
+  const Training training =
+      training_of(run.config, *run.data.train, run.plan.batch);
   return job.world() == nullptr
-             ? Trainer(run.model, run.plan, run.devices, options)
-             : Trainer(run.model, run.plan, run.devices, options, *job.world());
+             ? Trainer(run.model, run.plan, run.devices, training)
+             : Trainer(
+                   run.model, run.plan, run.devices, training, *job.world());
 }
 
 void train_in(Job& job, const Config& config, bool json) {

@@ -176,8 +176,8 @@ void Sum::add_up() {
   }
 }
 
-// In new memory or, as nobody else reads the own section, in that of the
-// values.
+// In new memory or, where the values may be overwritten, in theirs: no other
+// rank reads the own section.
 Message Sum::added_up() const {
   const torch::NoGradGuard no_grad;
   const bool in_place = wanted_ == Wanted::all;
@@ -203,8 +203,8 @@ Message Sum::added_up() const {
   return sums;
 }
 
-// The sums that we sent are ours again when the others say that they have taken
-// them.
+// The memory of the sums that we sent is free again once all other ranks have
+// confirmed that they took them.
 Message Sum::finish() {
   const torch::NoGradGuard no_grad;
   if (!own_) {

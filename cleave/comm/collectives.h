@@ -6,8 +6,8 @@
 
 // Operations of all ranks of a transport together: every rank calls them, in
 // the same order. They are made of messages, so they run on every transport,
-// keep its deadlines, and give the same bits everywhere. Who works beside a
-// rank's own thread uses another channel.
+// keep its deadlines, and give the same bits everywhere. A second thread of a
+// rank uses another channel.
 namespace cleave {
 
 // A part of a flat tensor.
@@ -29,15 +29,15 @@ class Sum {
  public:
   enum class Wanted { all, own_section };
 
-  // REQUIRES: the defined ones are contiguous, and nobody writes to them before
+  // REQUIRES: the defined ones are contiguous. They are not written to before
   // finish() is done; where only sections are wanted, never again.
   Sum(Transport& ranks, const Message& values, Wanted wanted, int index = 0);
 
-  // Hands every rank what it must add up.
+  // Sends every rank the sections that it adds up.
   void begin();
 
-  // Adds up the own section, and hands it to who wants it, if all that it is
-  // made of has come. REQUIRES: begun.
+  // Once all parts of the own section have come, adds them up, and sends the
+  // sum to the other ranks if these want it. REQUIRES: begun.
   void advance();
 
   // The sums. All: flat, in the memory of the values; or the own section of

@@ -8,7 +8,7 @@ namespace cleave {
 void Mailbox::put(Rank from, const Tag& tag, Message message) {
   {
     const std::lock_guard lock(mutex_);
-    letters_[{from, tag}].push_back(std::move(message));
+    messages_[{from, tag}].push_back(std::move(message));
     ++changes_;
   }
   // All: a rank and what it started for itself may both wait here.
@@ -19,10 +19,10 @@ std::optional<Message> Mailbox::take(Rank from,
                                      const Tag& tag,
                                      Seconds time,
                                      const std::function<bool()>& stopped) {
-  auto letter = letters_.end();
+  auto found = messages_.end();
   const auto is_over = [&] {
-    letter = letters_.find({from, tag});
-    return letter != letters_.end() || stopped();
+    found = messages_.find({from, tag});
+    return found != messages_.end() || stopped();
   };
   std::int64_t last = -1;  // change that was looked at
   spin_wait_.until([&] {
@@ -35,24 +35,24 @@ std::optional<Message> Mailbox::take(Rank from,
   });
   std::unique_lock lock(mutex_);
   arrived_.wait_for(lock, std::chrono::duration<double>(time.value), is_over);
-  if (letter == letters_.end()) {
+  if (found == messages_.end()) {
     return std::nullopt;
   }
-  Message message = std::move(letter->second.front());
-  letter->second.pop_front();
-  if (letter->second.empty()) {
-    letters_.erase(letter);
+  Message message = std::move(found->second.front());
+  found->second.pop_front();
+  if (found->second.empty()) {
+    messages_.erase(found);
   }
   return message;
 }
 
 bool Mailbox::has(Rank from, const Tag& tag) const {
   const std::lock_guard lock(mutex_);
-  return letters_.contains({from, tag});
+  return messages_.contains({from, tag});
 }
 
 void Mailbox::wake() {
-  // Taking the lock makes sure that who waits is either before its question or
+  // With the lock held, a thread in take() is either before its check or
   // already asleep, so that it cannot miss this.
   {
     const std::lock_guard lock(mutex_);

@@ -5,37 +5,37 @@
 
 namespace cleave {
 
-// How threads that have cores of their own wait for each other: they look out
-// for a moment before they sleep. A core that sleeps takes tens of microseconds
-// to wake, and is slow for some more.
+// How threads that have cores of their own wait for each other: they spin
+// before they sleep. A core that sleeps takes tens of microseconds to wake, and
+// is slow for some more.
 class SpinWait {
  public:
-  // Nobody looks out: who waits sleeps at once.
+  // Threads sleep at once.
   SpinWait() = default;
 
-  // Of so many threads. Where there are fewer cores, one that looks out would
-  // have the core of one that works: nobody does.
+  // For so many threads. With fewer cores none spins: it would take the core of
+  // a thread that computes.
   explicit SpinWait(int threads)
-      : looks_(threads > 1 && static_cast<unsigned>(threads) <=
+      : spins_(threads > 1 && static_cast<unsigned>(threads) <=
                                   std::thread::hardware_concurrency()) {}
 
-  // Returns when `seen`, or when the moment is over. Lets other threads of its
-  // core go first.
-  template <class Seen>
-  void until(const Seen& seen) const {
-    if (!looks_) {
+  // Returns when `done` is true, or when the time for spinning is over. Yields
+  // the core to other threads.
+  template <class Done>
+  void until(const Done& done) const {
+    if (!spins_) {
       return;
     }
-    const auto end = std::chrono::steady_clock::now() + kMoment;
-    while (!seen() && std::chrono::steady_clock::now() < end) {
+    const auto end = std::chrono::steady_clock::now() + kSpin;
+    while (!done() && std::chrono::steady_clock::now() < end) {
       std::this_thread::yield();
     }
   }
 
  private:
-  static constexpr std::chrono::milliseconds kMoment{2};
+  static constexpr std::chrono::milliseconds kSpin{2};
 
-  bool looks_ = false;
+  bool spins_ = false;
 };
 
 }  // namespace cleave

@@ -13,12 +13,10 @@ std::string to_text(const Tag& tag) {
       return "the gradients of microbatch " + number;
     case Channel::tied_gradient:
       return "the gradient of a shared parameter, microbatch " + number;
-    case Channel::tied_value:
+    case Channel::tied_weight:
       return "the new value of a shared parameter";
     case Channel::norms:
       return "the norms of its gradients";
-    case Channel::global_norm:
-      return "the norm of all gradients";
     case Channel::collective:
       return "its part of a sum or an exchange";
     case Channel::report:
@@ -46,14 +44,13 @@ std::string name_of(Rank rank) {
   return "rank " + std::to_string(rank.value);
 }
 
-void fail_timed_out(const std::string& who,
-                    const std::string& whom,
+void fail_timed_out(const std::string& waiting,
+                    const std::string& peer,
                     const Tag& tag,
                     Seconds patience) {
-  fail(who + " waited " + to_text(patience) + " for " + to_text(tag) +
-           " from " + whom,
-       "See what " + whom +
-           " is activity; give it longer with devices.patience.");
+  fail(waiting + " waited " + to_text(patience) + " for " + to_text(tag) +
+           " from " + peer,
+       "See what " + peer + " is doing; give it longer with devices.patience.");
 }
 
 }  // namespace cleave

@@ -17,9 +17,8 @@ enum class Channel {
   values,         // of a microbatch, to the next stage
   gradients,      // of a microbatch, to the previous stage
   tied_gradient,  // of a shared parameter, to the stage that owns it
-  tied_value,     // of a shared parameter, from the stage that owns it
-  norms,          // of the gradients, to the rank that adds them up
-  global_norm,    // of all gradients, from that rank
+  tied_weight,    // a shared parameter, from the stage that owns it
+  norms,          // of a stage's gradients, to every other rank
   collective,     // a part of an operation of several ranks
   report,         // what a rank found, to the process that leads
   agreement,      // what all processes must do alike
@@ -44,7 +43,7 @@ std::string to_text(const Tag& tag);
 // they require a gradient is kept, what they were computed from is not.
 using Message = std::vector<at::Tensor>;
 
-// What a rank is activity, for those who ask when it is gone.
+// What a rank is doing: shown when the rank is lost.
 struct Activity {
   const char* what = "";                 // "backward"
   std::optional<StageId> stage;          // where it is about one
@@ -63,7 +62,7 @@ class Transport {
   virtual Rank rank() const = 0;
   virtual int ranks() const = 0;
 
-  // Hands the message over and returns at once. The tensors' memory may be
+  // Sends the message and returns at once. The tensors' memory may be
   // the receiver's from now on: the sender no longer writes to it until the
   // protocol says that the receiver is done.
   virtual void send(Rank to, const Tag& tag, Message message) = 0;
@@ -83,17 +82,17 @@ class Transport {
                       const Tag& /*tag*/,
                       const Message& /*into*/) {}
 
-  // Keeps what the rank is about to do, where somebody may ask.
+  // Keeps what the rank is about to do, to be shown when it is lost.
   virtual void note(const Activity& /*activity*/) {}
 };
 
 // "rank 3".
 std::string name_of(Rank rank);
 
-// Throws the Error of a rank that waited in vain; `who` and `whom` name it and
-// the one it waited for.
-[[noreturn]] void fail_timed_out(const std::string& who,
-                                 const std::string& whom,
+// Throws the Error of a rank whose wait timed out. `waiting` and `peer` name it
+// and the rank it waited for.
+[[noreturn]] void fail_timed_out(const std::string& waiting,
+                                 const std::string& peer,
                                  const Tag& tag,
                                  Seconds patience);
 

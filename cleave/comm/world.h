@@ -4,9 +4,12 @@
 #include <memory>
 #include <vector>
 
-#include "cleave/comm/transport.h"
+#include "cleave/ids.h"
+#include "cleave/units.h"
 
 namespace cleave {
+
+class Transport;
 
 // All ranks of a run, as one process of it sees them: which of them are its
 // own, and how each reaches the others. Thread-safe. Outlives its connections.
@@ -29,5 +32,11 @@ class World {
   // What the first abort gave, here or elsewhere; null while all is well.
   virtual std::exception_ptr failure() const = 0;
 };
+
+// The ranks that an MPI launcher (mpirun, srun) started: this process is one.
+// One at a time in a process. Starts MPI unless the program has, and then also
+// ends it. `patience`: how long a rank waits for a message before it gives up.
+// Throws Error where the MPI cannot be used by threads.
+std::unique_ptr<World> join_mpi(Seconds patience = {300});
 
 }  // namespace cleave

@@ -2,7 +2,10 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "cleave/error.h"
 
@@ -81,6 +84,12 @@ Batch TensorDataset::get(std::span<const std::int64_t> indices) const {
   const at::Tensor rows =
       torch::tensor(at::IntArrayRef(indices.data(), indices.size()), at::kLong);
   return {inputs_.index_select(0, rows), targets_.index_select(0, rows)};
+}
+
+Batch first_samples(const Dataset& data, std::int64_t count) {
+  std::vector<std::int64_t> indices(std::min(count, data.size()));
+  std::iota(indices.begin(), indices.end(), 0);
+  return data.get(indices);
 }
 
 }  // namespace cleave

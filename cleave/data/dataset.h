@@ -8,7 +8,7 @@
 
 namespace cleave {
 
-// The part of the data to learn from, and the part to be judged by.
+// The part of the data to train on, and the part to evaluate on.
 enum class Split { train, test };
 
 // Some samples: row i of the targets belongs to row i of the inputs.
@@ -29,7 +29,7 @@ class Dataset {
   // tensors are the caller's own. Throws Error for a number outside [0, size).
   virtual Batch get(std::span<const std::int64_t> indices) const = 0;
 
-  // How many classes the targets tell apart: they are then integers in
+  // How many classes the targets have: they are then integers in
   // [0, classes). Zero: regression, the targets are real numbers.
   virtual int classes() const = 0;
 
@@ -38,7 +38,7 @@ class Dataset {
 };
 
 // Samples held in memory: row i of the two tensors is sample i. May share the
-// memory of the tensors given, so nobody may write to them any more.
+// memory of the tensors given, which must not be written to any more.
 class TensorDataset : public Dataset {
  public:
   // Throws Error unless both tensors are on the CPU and have the same number
@@ -59,5 +59,8 @@ class TensorDataset : public Dataset {
   int classes_;
   std::string description_;
 };
+
+// The first `count`, or all where there are fewer.
+Batch first_samples(const Dataset& data, std::int64_t count);
 
 }  // namespace cleave

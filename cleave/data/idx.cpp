@@ -43,7 +43,7 @@ class Unpacked {
   Unpacked(const Unpacked&) = delete;
   Unpacked& operator=(const Unpacked&) = delete;
 
-  // Fills `to`, and says how much of it there was.
+  // Fills `to`, and returns how much of it there was.
   std::size_t read(std::span<std::uint8_t> to) {
     return packed_ ? inflate_into(to) : copy_into(to);
   }

@@ -5,8 +5,8 @@
 #include <bit>
 #include <cassert>
 
-// What is kept for reuse is still misused when somebody touches it; the
-// sanitizer, where there is one, is told.
+// Blocks that are kept for reuse are poisoned, so that the address sanitizer
+// reports an access to them.
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #else

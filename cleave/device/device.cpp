@@ -90,8 +90,8 @@ void stay_on(const std::vector<int>& cores) {
   sched_setaffinity(0, sizeof(set), &set);
 }
 
-// Of the calling thread's operations. libtorch gives a thread that asks for the
-// first time what any thread set last: so it asks before it sets.
+// Of the calling thread's operations. A thread's first at::get_num_threads()
+// overwrites its setting with the last one of any thread, so we call it first.
 void use_threads(int count) {
   at::get_num_threads();
   at::set_num_threads(count);

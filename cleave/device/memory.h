@@ -62,17 +62,17 @@ class alignas(128) DeviceMemory {
   BlockPool pool_;
 };
 
-// Whether nobody else has the tensor, nor any other its memory.
+// Whether this is the only handle to the tensor, and the only one to its
+// memory.
 bool is_held_once(const at::Tensor& tensor);
 
 // Counts the tensor's memory as that of this thread's device, where it was
-// another device's: a message belongs to who receives it.
+// another device's: a message belongs to its receiver.
 void take_over(const at::Tensor& tensor);
 
-// What a thread received from another device, taken over. A copy of it where it
-// is small and nobody else has it: reading it once, line by line, takes less
-// than computing with what lies in another core's caches, and the block goes
-// back to whom it came from, instead of being written to by all that follows.
+// What a thread received from another device, taken over. A small tensor with
+// no other handle is copied: one pass over it costs less than computing with
+// data in another core's caches. Its block returns to the sender's device.
 at::Tensor received(at::Tensor tensor);
 
 // While it lives, tensors that this thread allocates are in `memory`, which is

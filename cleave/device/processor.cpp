@@ -14,8 +14,8 @@ constexpr std::uint32_t kFeatureLeaf = 7;
 constexpr std::uint32_t kPaletteLeaf = 0x1D;
 constexpr std::uint32_t kTileFeature = 1U << 24;
 
-ProcessorAnswers ask_processor() {
-  ProcessorAnswers answers;
+CpuidLeaves ask_processor() {
+  CpuidLeaves answers;
 #if defined(__x86_64__)
   std::uint32_t eax = 0;
   std::uint32_t ebx = 0;
@@ -34,7 +34,7 @@ ProcessorAnswers ask_processor() {
 
 }  // namespace
 
-Tiles tiles_from(const ProcessorAnswers& answers) {
+Tiles tiles_from(const CpuidLeaves& answers) {
   if ((answers.features & kTileFeature) == 0) {
     return Tiles::none;
   }

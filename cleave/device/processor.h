@@ -5,19 +5,19 @@
 
 namespace cleave {
 
-// What a processor says of its matrix tiles (AMX).
+// The state of a processor's matrix tiles (AMX).
 enum class Tiles { none, usable, broken };
 
-// Answers to CPUID, as far as tiles are concerned.
-struct ProcessorAnswers {
-  std::uint32_t last_leaf = 0;     // the highest question it answers
+// What CPUID returns about tiles.
+struct CpuidLeaves {
+  std::uint32_t last_leaf = 0;     // the highest leaf
   std::uint32_t features = 0;      // leaf 7, edx
   std::uint32_t last_palette = 0;  // leaf 0x1D, eax
 };
 
 // Broken: advertised, but the palette that describes the tiles is hidden, as
 // some virtual machines do. The first bf16 product would kill the process.
-Tiles tiles_from(const ProcessorAnswers& answers);
+Tiles tiles_from(const CpuidLeaves& answers);
 
 // Of this machine.
 Tiles processor_tiles();
@@ -30,8 +30,8 @@ std::optional<std::int64_t> onednn_pays_from();
 
 // Keeps libtorch's kernels away from broken tiles, unless the user has chosen
 // its instruction set already. Must run before the first operation on tensors
-// and before other threads read the environment: whoever makes devices or a
-// network calls it. Does nothing when it is called again.
+// and before other threads read the environment: all code that makes devices or
+// a network calls it. Does nothing when it is called again.
 void avoid_broken_tiles();
 
 // What that does where tiles are like these.

@@ -5,16 +5,32 @@
 #include <torch/nn/pimpl.h>
 
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "cleave/ids.h"
+
 namespace cleave {
 
 using Values = std::vector<at::Tensor>;
+
+// Tensors by their full names ("hidden.weight"), in the order of the layers.
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// Where a forward pass stands in a run. Random numbers in a layer depend on
+// this and on the layer's name, on nothing else: not on the cut, not on the
+// order in which devices work.
+struct Moment {
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;
+  Microbatch microbatch;
+};
 
 // A built layer: a module, and how to call it on tensors.
 struct Layer {

@@ -38,24 +38,29 @@ std::int64_t all_numbers(const at::Tensor& targets) {
 
 }  // namespace
 
-const Loss cross_entropy{
-    "cross_entropy", whole_cross_entropy, counted_targets, cross_entropy_sum};
-const Loss mean_squared_error{"mse", squared_error_sum, all_numbers};
+Loss cross_entropy() {
+  return {
+      "cross_entropy", whole_cross_entropy, counted_targets, cross_entropy_sum};
+}
+
+Loss mean_squared_error() {
+  return {"mse", squared_error_sum, all_numbers};
+}
 
 at::Tensor sum_of(const Loss& loss, Values parts, const at::Tensor& targets) {
   if (parts.size() == 1) {
     return loss.sum(std::move(parts[0]), targets);
   }
-  if (loss.sum_of_parts == nullptr) {
+  if (!loss.sum_of_parts) {
     return loss.sum(joined(parts), targets);
   }
   return loss.sum_of_parts(std::move(parts), targets);
 }
 
-const Loss& loss_named(std::string_view name) {
-  for (const Loss* loss : {&cross_entropy, &mean_squared_error}) {
-    if (loss->name == name) {
-      return *loss;
+Loss loss_named(std::string_view name) {
+  for (const Loss& loss : {cross_entropy(), mean_squared_error()}) {
+    if (loss.name == name) {
+      return loss;
     }
   }
   fail("there is no loss called '" + std::string(name) + "'",

@@ -8,6 +8,7 @@
 #include "cleave/error.h"
 #include "cleave/model/intercept/random.h"
 #include "cleave/model/network.h"
+#include "cleave/model/wiring.h"
 
 namespace cleave {
 namespace {
@@ -39,12 +40,12 @@ void check_against(const std::string& name, const std::string& other) {
 }  // namespace
 
 LayerSpec& LayerSpec::reads(std::vector<std::string> values) {
-  wires_.reads = std::move(values);
+  reads_ = std::move(values);
   return *this;
 }
 
 LayerSpec& LayerSpec::outputs(int count) {
-  wires_.outputs = count;
+  outputs_ = count;
   return *this;
 }
 
@@ -70,8 +71,11 @@ Model Model::from(const torch::nn::Sequential& network, std::string name) {
   for (const torch::nn::AnyModule& child : *network) {
     // Shared with the caller's network: AnyModule is a handle to a module.
     auto handle = std::make_shared<torch::nn::AnyModule>(child);
-    model.add(children[index++].key(),
-              [handle] { return make_layer(*handle); });
+    const torch::nn::Module& module = *child.ptr();
+    model.add_known(
+        children[index++].key(),
+        [handle] { return make_layer(*handle); },
+        typeid(module));
   }
   return model;
 }
@@ -82,8 +86,16 @@ LayerSpec& Model::add(const std::string& layer, Recipe recipe) {
     check_against(layer, other.name());
   }
   LayerSpec& spec = layers_.emplace_back();
-  spec.wires_.name = layer;
+  spec.name_ = layer;
   spec.recipe_ = std::move(recipe);
+  return spec;
+}
+
+LayerSpec& Model::add_known(const std::string& layer,
+                            Recipe recipe,
+                            std::type_index module) {
+  LayerSpec& spec = add(layer, std::move(recipe));
+  spec.module_ = module;
   return spec;
 }
 
@@ -101,7 +113,7 @@ Wiring Model::wiring() const {
   }
   std::vector<LayerReads> reads;
   for (const LayerSpec& layer : layers_) {
-    reads.push_back(layer.wires_);
+    reads.push_back({layer.name_, layer.outputs_, layer.reads_});
   }
   return Wiring(reads);
 }

@@ -4,11 +4,11 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <typeindex>
 #include <utility>
 #include <vector>
 
 #include "cleave/model/layer.h"
-#include "cleave/model/wiring.h"
 
 namespace torch::nn {
 class Sequential;
@@ -16,7 +16,9 @@ class Sequential;
 
 namespace cleave {
 
+class Model;
 class Network;
+class Wiring;
 
 // A layer that is not built yet: a name and a recipe, what it reads, and which
 // of its parameters are another layer's.
@@ -35,18 +37,22 @@ class LayerSpec {
   // parameter of an earlier layer: shares("weight", "embedding.weight").
   LayerSpec& shares(std::string parameter, std::string owner);
 
-  const std::string& name() const { return wires_.name; }
+  const std::string& name() const { return name_; }
 
  private:
   friend class Model;
+  friend Model fuse(const Model& model);
 
   struct Share {
     std::string parameter;
     std::string owner;
   };
 
-  LayerReads wires_;
+  std::string name_;
+  int outputs_ = 1;
+  std::vector<std::string> reads_;  // empty: all of the layer before it
   Recipe recipe_;
+  std::type_index module_ = typeid(void);  // void: only the recipe knows
   std::vector<Share> shares_;
 };
 
@@ -83,7 +89,7 @@ class Model {
     Recipe recipe = [arguments...] {
       return make_layer(std::make_shared<Impl>(arguments...));
     };
-    return add(layer, std::move(recipe))
+    return add_known(layer, std::move(recipe), typeid(Impl))
         .outputs(layer_detail::output_count<Impl>());
   }
 
@@ -107,9 +113,21 @@ class Model {
   std::shared_ptr<Network> build(int first, int last) const;
 
  private:
+  friend Model fuse(const Model& model);
+
+  LayerSpec& add_known(const std::string& layer,
+                       Recipe recipe,
+                       std::type_index module);
+
   std::string name_;
   std::uint64_t seed_;
   std::deque<LayerSpec> layers_;  // a deque: add() returns references
 };
+
+// Joins every linear layer with the ReLU behind it, where no other layer reads
+// what lies between, into one layer of the linear layer's name. Parameters,
+// their names and all bits stay the same; memory is passed over less often.
+// Layers made by a recipe of the user's stay as they are.
+Model fuse(const Model& model);
 
 }  // namespace cleave

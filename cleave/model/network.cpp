@@ -8,7 +8,11 @@
 
 #include "cleave/device/processor.h"
 #include "cleave/error.h"
+#include "cleave/model/intercept/low_precision.h"
+#include "cleave/model/intercept/random.h"
 #include "cleave/model/intercept/weight_queue.h"
+#include "cleave/model/model.h"
+#include "cleave/model/wiring.h"
 
 namespace cleave {
 namespace {
@@ -84,35 +88,27 @@ std::string first_line(const std::exception& error) {
 }
 
 Network::Network(const Model& model, int first, int last)
-    : torch::nn::Module(model.name()), first_(first), wiring_(model.wiring()) {
+    : torch::nn::Module(model.name()),
+      first_(first),
+      copies_(std::make_unique<LowCopies>()),
+      wiring_(std::make_unique<const Wiring>(model.wiring())) {
   avoid_broken_tiles();
   const std::vector<std::string> names = model.layer_names();
   for (int index = first; index < last; ++index) {
-    layers_.push_back({names[index], model.build_layer(index), {}});
+    layers_.push_back({names[index], model.build_layer(index)});
     add_child(names[index], layers_.back().layer.module);
   }
   tie_parameters(model);
-  for (int i = 0; i + 1 < std::ssize(layers_); ++i) {
-    layers_[i].with_next =
-        fused(first_ + i, layers_[i].layer, layers_[i + 1].layer);
-  }
 }
 
-// The layer of that number in the model and the one behind it, as one.
-std::optional<FusedLayers> Network::fused(int index,
-                                          const Layer& layer,
-                                          const Layer& next) const {
-  const Value between{index, 0};
-  const std::vector<Value>& reads = wiring_.reads(index + 1);
-  return reads.size() == 1 && reads.front() == between &&
-                 wiring_.is_dead(between, index + 2)
-             ? FusedLayers::of(layer, next)
-             : std::nullopt;
+Network::~Network() = default;
+
+void Network::renew_copies() {
+  copies_->renew();
 }
 
-bool Network::runs_as_one_with(const Network& next) const {
-  return fused(end() - 1, layers_.back().layer, next.layers_.front().layer)
-      .has_value();
+Bytes Network::copied() const {
+  return copies_->bytes();
 }
 
 // libtorch allows no dots in a child's name: "h.0.mlp" becomes children in
@@ -183,14 +179,14 @@ at::Tensor Network::parameter_of(const ParameterUse& use) const {
 }
 
 Values Network::forward(Values inputs, const std::optional<Moment>& moment) {
-  return run_layers(std::move(inputs), moment, end(), wiring_.crossing(end()));
+  return run_layers(std::move(inputs), moment, end(), wiring_->crossing(end()));
 }
 
 Values Network::forward_in_parts(Values inputs,
                                  const std::optional<Moment>& moment) {
   const int last = end() - 1;
   if (layers_.back().layer.joins) {
-    return run_layers(std::move(inputs), moment, last, wiring_.reads(last));
+    return run_layers(std::move(inputs), moment, last, wiring_->reads(last));
   }
   Values results = forward(std::move(inputs), moment);
   results.resize(1);
@@ -205,9 +201,9 @@ Values Network::run_layers(Values inputs,
   const SplittingForward products;
   std::optional<LowPrecisionForward> low;
   if (precision_ == Precision::bf16) {
-    low.emplace(copies_);
+    low.emplace(*copies_);
   }
-  const std::vector<Value> entering = wiring_.crossing(first_);
+  const std::vector<Value> entering = wiring_->crossing(first_);
   if (inputs.size() != entering.size()) {
     fail("the layers from '" + layers_.front().name + "' on take " +
              std::to_string(entering.size()) + " values, not " +
@@ -220,16 +216,12 @@ Values Network::run_layers(Values inputs,
   }
   for (int index = first_; index < last; ++index) {
     Values arguments;
-    for (const Value& value : wiring_.reads(index)) {
+    for (const Value& value : wiring_->reads(index)) {
       arguments.push_back(live.at(value));
     }
     std::erase_if(live, [&](const auto& entry) {
-      return wiring_.is_dead(entry.first, index + 1);
+      return wiring_->is_dead(entry.first, index + 1);
     });
-    if (at::Tensor fused = run_with_next(index, arguments); fused.defined()) {
-      live[{++index, 0}] = std::move(fused);
-      continue;
-    }
     Values outputs = run_layer(index, arguments, moment);
     for (size_t i = 0; i < outputs.size(); ++i) {
       live[{index, static_cast<int>(i)}] = std::move(outputs[i]);
@@ -247,20 +239,6 @@ at::Tensor Network::forward(const at::Tensor& input,
   return forward(Values{input}, moment).at(0);
 }
 
-// Undefined where the layer has to run alone. Neither of the two draws random
-// numbers.
-at::Tensor Network::run_with_next(int index, const Values& inputs) {
-  const NamedLayer& named = layers_[index - first_];
-  if (!named.with_next || inputs.size() != 1) {
-    return {};
-  }
-  try {
-    return named.with_next->forward(inputs.front());
-  } catch (const std::exception& error) {
-    fail_in_layer(named.name, inputs, error);
-  }
-}
-
 Values Network::run_layer(int index,
                           const Values& inputs,
                           const std::optional<Moment>& moment) {
@@ -275,7 +253,7 @@ Values Network::run_layer(int index,
   } catch (const std::exception& error) {
     fail_in_layer(named.name, inputs, error);
   }
-  const auto expected = static_cast<size_t>(wiring_.outputs(index));
+  const auto expected = static_cast<size_t>(wiring_->outputs(index));
   if (outputs.size() != expected) {
     fail("layer '" + named.name + "' made " + std::to_string(outputs.size()) +
              " tensors, not " + std::to_string(expected),

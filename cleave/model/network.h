@@ -2,22 +2,24 @@
 
 #include <torch/nn/module.h>
 
+#include <exception>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "cleave/model/fused_layers.h"
-#include "cleave/model/intercept/low_precision.h"
-#include "cleave/model/intercept/random.h"
-#include "cleave/model/model.h"
-#include "cleave/model/precision.h"
+#include "cleave/model/layer.h"
+#include "cleave/policies.h"
+#include "cleave/units.h"
 
 namespace cleave {
 
-// Tensors by their full names ("hidden.weight"), in the order of the layers.
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+class LowCopies;
+class Model;
+class Wiring;
+struct ParameterUse;
+struct Value;
 
 // A run of consecutive layers of a model, built on this device: a stage's part
 // of it, or the whole. An ordinary torch::nn module, so parameters(), train(),
@@ -32,6 +34,7 @@ class Network : public torch::nn::Module {
 
   // Builds the layers from `first` up to `last`.
   Network(const Model& model, int first, int last);
+  ~Network() override;
 
   // Makes forward compute in this precision from now on. Parameters stay as
   // they are.
@@ -40,8 +43,8 @@ class Network : public torch::nn::Module {
   // The copies of parameters that forward keeps for that. It notices changed
   // parameters by itself; renewing them right after an update saves it the
   // time.
-  void renew_copies() { copies_.renew(); }
-  Bytes copied() const { return copies_.bytes(); }
+  void renew_copies();
+  Bytes copied() const;
 
   // Takes the values that cross into the run and returns those that cross out
   // of it, both in Wiring::crossing order. With a moment, random numbers
@@ -73,29 +76,19 @@ class Network : public torch::nn::Module {
   // "layer 'a'", or "layers 'a' to 'd'".
   std::string layers_text() const;
 
-  // Whether the last layer here and the first of `next`, which follows in the
-  // model, would run as one operation in a network of both.
-  bool runs_as_one_with(const Network& next) const;
-
  private:
   struct NamedLayer {
     std::string name;
     Layer layer;
-    std::optional<FusedLayers>
-        with_next;  // where nobody else reads the first's
   };
 
   void add_child(const std::string& name,
                  std::shared_ptr<torch::nn::Module> module);
   void tie_parameters(const Model& model);
-  std::optional<FusedLayers> fused(int index,
-                                   const Layer& layer,
-                                   const Layer& next) const;
   at::Tensor parameter_of(const ParameterUse& use) const;
   Values run_layer(int index,
                    const Values& inputs,
                    const std::optional<Moment>& moment);
-  at::Tensor run_with_next(int index, const Values& inputs);
   // Those before `last`, and returns these values.
   Values run_layers(Values inputs,
                     const std::optional<Moment>& moment,
@@ -106,8 +99,8 @@ class Network : public torch::nn::Module {
 
   int first_;
   Precision precision_ = Precision::fp32;
-  LowCopies copies_;
-  Wiring wiring_;
+  std::unique_ptr<LowCopies> copies_;
+  std::unique_ptr<const Wiring> wiring_;
   std::vector<NamedLayer> layers_;
   std::vector<RemoteTie> remote_ties_;
 };

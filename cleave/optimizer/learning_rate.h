@@ -1,22 +1,26 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 namespace cleave {
 
-// The rate of every step: constant, or rising linearly for `warmup` steps and
-// then falling along a cosine to `floor` at step `steps`.
-struct LearningRate {
-  enum class Shape { constant, cosine };
+// The rate of every step; steps count from 1. Several threads may call it at
+// the same time.
+using LearningRate = std::function<double(std::int64_t step)>;
 
+// With a warm-up, the rate first rises linearly for so many steps.
+LearningRate constant_rate(double rate, std::int64_t warmup = 0);
+
+struct WarmupCosine {
   double peak = 1e-3;
-  Shape shape = Shape::constant;
-  std::int64_t warmup = 0;  // steps; also before a constant rate
-  std::int64_t steps = 0;   // of the whole run; only cosine needs it
+  std::int64_t warmup = 0;  // steps
+  std::int64_t total = 0;   // steps, with those of the warm-up
   double floor = 0;
-
-  // REQUIRES: step counts from 1.
-  double at(std::int64_t step) const;
 };
+
+// Rises linearly to the peak during the warm-up, then falls along a cosine to
+// the floor at step `total`, and stays there.
+LearningRate warmup_cosine(const WarmupCosine& options);
 
 }  // namespace cleave

@@ -1,203 +1,95 @@
 #include "cleave/optimizer/optimizer.h"
 
-#include <torch/csrc/autograd/variable.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include <map>
 
+#include "cleave/error.h"
+
 namespace cleave {
 namespace {
 
-// libtorch's fused kernels take all tensors of one type in one call.
-template <class Entry>
-using ByType = std::map<at::ScalarType, std::vector<Entry>>;
-
-// libtorch's in-place operations raise a tensor's version; its fused ones
-// do not.
-void mark_as_changed(const std::vector<at::Tensor>& parameters) {
-  for (const at::Tensor& parameter : parameters) {
-    torch::autograd::impl::bump_version(parameter);
-  }
+// Bytes kept between steps for one parameter of so many rows.
+std::int64_t bytes_kept(const MakeOptimizer& make, at::Tensor value) {
+  value.mutable_grad() = at::ones_like(value);
+  const std::unique_ptr<Optimizer> optimizer =
+      make({{"parameter", value, value.sizes().vec()}});
+  optimizer->step(0);  // some make their states in the first step
+  return optimizer->bytes().value;
 }
 
-Bytes bytes_of(const at::Tensor& tensor) {
-  return {tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0};
+bool are_alike(const at::Tensor& one, const at::Tensor& other) {
+  return one.sizes() == other.sizes() &&
+         one.scalar_type() == other.scalar_type();
 }
 
-struct AdamWEntry {
-  at::Tensor parameter;
-  at::Tensor mean;
-  at::Tensor square;
-  at::Tensor steps;
-};
+std::string listed(const std::string& what, const std::string& names) {
+  return names.empty() ? "" : "; " + what + names;
+}
 
-class AdamWOptimizer : public Optimizer {
- public:
-  AdamWOptimizer(const AdamW& options,
-                 const std::vector<at::Tensor>& parameters)
-      : options_(options) {
-    for (const at::Tensor& parameter : parameters) {
-      entries_[parameter.scalar_type()].push_back({parameter,
-                                                   at::zeros_like(parameter),
-                                                   at::zeros_like(parameter),
-                                                   at::zeros({}, at::kFloat)});
+// Throws Error unless both have the same names, shapes and types.
+void check_states(const NamedTensors& own,
+                  std::map<std::string, at::Tensor> given) {
+  std::string missing;
+  std::string different;
+  std::string unknown;
+  for (const auto& [name, tensor] : own) {
+    const auto found = given.extract(name);
+    if (found.empty()) {
+      missing += " " + name;
+    } else if (!are_alike(found.mapped(), tensor)) {
+      different += " " + name;
     }
   }
-
-  void step(double learning_rate) override {
-    const torch::NoGradGuard no_grad;
-    for (const auto& [type, entries] : entries_) {
-      step(entries, learning_rate);
-    }
+  for (const auto& [name, tensor] : given) {
+    unknown += " " + name;
   }
-
-  Bytes states() const override {
-    Bytes all;
-    for (const auto& [type, entries] : entries_) {
-      for (const AdamWEntry& entry : entries) {
-        all += bytes_of(entry.mean) + bytes_of(entry.square);
-      }
-    }
-    return all;
+  if (!missing.empty() || !different.empty() || !unknown.empty()) {
+    fail("these are not the states of this optimizer" +
+             listed("missing:", missing) +
+             listed("of another shape or type:", different) +
+             listed("unknown:", unknown),
+         "Give the states of the same optimizer for the same parameters.");
   }
-
- private:
-  void step(const std::vector<AdamWEntry>& entries, double learning_rate) {
-    std::vector<at::Tensor> parameters;
-    std::vector<at::Tensor> gradients;
-    std::vector<at::Tensor> means;
-    std::vector<at::Tensor> squares;
-    std::vector<at::Tensor> steps;
-    for (const AdamWEntry& entry : entries) {
-      if (entry.parameter.grad().defined()) {
-        *entry.steps.mutable_data_ptr<float>() += 1;
-        parameters.push_back(entry.parameter);
-        gradients.push_back(entry.parameter.grad());
-        means.push_back(entry.mean);
-        squares.push_back(entry.square);
-        steps.push_back(entry.steps);
-      }
-    }
-    if (!parameters.empty()) {
-      at::_fused_adamw_(parameters,
-                        gradients,
-                        means,
-                        squares,
-                        /*max_exp_avg_sqs=*/{},
-                        steps,
-                        learning_rate,
-                        options_.beta1,
-                        options_.beta2,
-                        options_.weight_decay,
-                        options_.epsilon,
-                        /*amsgrad=*/false,
-                        /*maximize=*/false);
-    }
-    mark_as_changed(parameters);
-  }
-
-  AdamW options_;
-  ByType<AdamWEntry> entries_;
-};
-
-struct SgdEntry {
-  at::Tensor parameter;
-  at::Tensor momentum;
-  bool started = false;  // the first step sets the momentum, it adds nothing
-};
-
-class SgdOptimizer : public Optimizer {
- public:
-  SgdOptimizer(const Sgd& options, const std::vector<at::Tensor>& parameters)
-      : options_(options) {
-    for (const at::Tensor& parameter : parameters) {
-      entries_[parameter.scalar_type()].push_back(
-          {parameter,
-           options.momentum != 0 ? at::empty_like(parameter) : at::Tensor()});
-    }
-  }
-
-  void step(double learning_rate) override {
-    const torch::NoGradGuard no_grad;
-    for (auto& [type, entries] : entries_) {
-      step(entries, /*first=*/true, learning_rate);
-      step(entries, /*first=*/false, learning_rate);
-      for (SgdEntry& entry : entries) {
-        entry.started = entry.started || entry.parameter.grad().defined();
-      }
-    }
-  }
-
-  Bytes states() const override {
-    Bytes all;
-    for (const auto& [type, entries] : entries_) {
-      for (const SgdEntry& entry : entries) {
-        all += bytes_of(entry.momentum);
-      }
-    }
-    return all;
-  }
-
- private:
-  // Updates the parameters whose first step this is, or all the others.
-  void step(const std::vector<SgdEntry>& entries,
-            bool first,
-            double learning_rate) {
-    std::vector<at::Tensor> parameters;
-    std::vector<at::Tensor> gradients;
-    std::vector<at::Tensor> momenta;
-    for (const SgdEntry& entry : entries) {
-      if (entry.parameter.grad().defined() && entry.started != first) {
-        parameters.push_back(entry.parameter);
-        gradients.push_back(entry.parameter.grad());
-        if (entry.momentum.defined()) {
-          momenta.push_back(entry.momentum);
-        }
-      }
-    }
-    if (!parameters.empty()) {
-      at::_fused_sgd_(parameters,
-                      gradients,
-                      momenta,
-                      options_.weight_decay,
-                      options_.momentum,
-                      learning_rate,
-                      /*dampening=*/0,
-                      options_.nesterov,
-                      /*maximize=*/false,
-                      /*is_first_step=*/first);
-    }
-    mark_as_changed(parameters);
-  }
-
-  Sgd options_;
-  ByType<SgdEntry> entries_;
-};
+}
 
 }  // namespace
 
-int state_copies(const OptimizerKind& kind) {
-  if (const Sgd* sgd = std::get_if<Sgd>(&kind)) {
-    return sgd->momentum != 0 ? 1 : 0;
+std::vector<Parameter> whole_parameters(const NamedTensors& tensors) {
+  std::vector<Parameter> parameters;
+  parameters.reserve(tensors.size());
+  for (const auto& [name, tensor] : tensors) {
+    parameters.push_back({name, tensor, tensor.sizes().vec()});
   }
-  return 2;
+  return parameters;
 }
 
-MakeUpdate updates_by(const OptimizerKind& kind) {
-  return [kind](const std::vector<at::Tensor>& parameters) {
-    const std::shared_ptr<Optimizer> optimizer =
-        make_optimizer(kind, parameters);
-    return [optimizer] { optimizer->step(1e-6); };
-  };
+void Optimizer::set(const NamedTensors& states) {
+  const torch::NoGradGuard no_grad;
+  const std::map<std::string, at::Tensor> given(states.begin(), states.end());
+  const NamedTensors own = get();
+  check_states(own, given);
+  for (const auto& [name, tensor] : own) {
+    tensor.copy_(given.at(name));
+  }
 }
 
-std::unique_ptr<Optimizer> make_optimizer(
-    const OptimizerKind& kind, const std::vector<at::Tensor>& parameters) {
-  if (const Sgd* sgd = std::get_if<Sgd>(&kind)) {
-    return std::make_unique<SgdOptimizer>(*sgd, parameters);
+Bytes Optimizer::bytes() const {
+  Bytes all;
+  for (const auto& [name, tensor] : get()) {
+    all += Bytes{static_cast<std::int64_t>(tensor.nbytes())};
   }
-  return std::make_unique<AdamWOptimizer>(std::get<AdamW>(kind), parameters);
+  return all;
+}
+
+int state_copies(const MakeOptimizer& make) {
+  const at::Tensor small = at::zeros({16, 16});
+  const at::Tensor large = at::zeros({32, 16});
+  const std::int64_t more = bytes_kept(make, large) - bytes_kept(make, small);
+  const auto of_values =
+      static_cast<std::int64_t>(large.nbytes() - small.nbytes());
+  return static_cast<int>((more + of_values - 1) / of_values);
 }
 
 }  // namespace cleave

@@ -5,6 +5,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "cleave/error.h"
 
@@ -12,6 +13,14 @@ namespace cleave {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
+
+Tensors values_of(const std::vector<Parameter>& parameters) {
+  Tensors values;
+  for (const auto& parameter : parameters) {
+    values.push_back(parameter.value);
+  }
+  return values;
+}
 
 void drop_gradients(Tensors& parameters) {
   for (at::Tensor& parameter : parameters) {
@@ -22,18 +31,18 @@ void drop_gradients(Tensors& parameters) {
 // One replica: what torch does on one device.
 class LocalUpdate : public StageUpdate {
  public:
-  LocalUpdate(const OptimizerKind& optimizer, Tensors parameters)
-      : parameters_(std::move(parameters)),
-        optimizer_(make_optimizer(optimizer, parameters_)) {}
+  LocalUpdate(const MakeOptimizer& make,
+              const std::vector<Parameter>& parameters)
+      : parameters_(values_of(parameters)), optimizer_(make(parameters)) {}
 
-  Tensors norms() override {
+  at::Tensor norms() override {
     Tensors found;
     for (const at::Tensor& parameter : parameters_) {
       if (parameter.grad().defined()) {
         found.push_back(parameter.grad().norm(2.0));
       }
     }
-    return found;
+    return found.empty() ? at::empty({0}, at::kFloat) : at::stack(found);
   }
 
   void scale(const at::Tensor& factor) override {
@@ -44,12 +53,12 @@ class LocalUpdate : public StageUpdate {
     }
   }
 
-  void step(double learning_rate) override {
+  void update(double learning_rate) override {
     optimizer_->step(learning_rate);
     drop_gradients(parameters_);
   }
 
-  Bytes states() const override { return optimizer_->states(); }
+  Bytes states() const override { return optimizer_->bytes(); }
 
  protected:
   Tensors& parameters() { return parameters_; }
@@ -62,16 +71,20 @@ class LocalUpdate : public StageUpdate {
 // Several replicas, each with everything.
 class MirroredUpdate : public LocalUpdate {
  public:
-  MirroredUpdate(const OptimizerKind& optimizer,
-                 const Tensors& parameters,
-                 const Mirrors& mirrors)
-      : LocalUpdate(optimizer, parameters),
-        sums_(mirrors, parameters, Sum::Wanted::all) {}
+  MirroredUpdate(const MakeOptimizer& make,
+                 const std::vector<Parameter>& parameters,
+                 const Mirrors& mirrors,
+                 const std::vector<Bucket>& buckets)
+      : LocalUpdate(make, parameters),
+        sums_(mirrors, values_of(parameters), buckets, Sum::Wanted::all) {}
 
-  void ready(const at::Tensor& parameter) override { sums_.ready(parameter); }
-  void begin() override { sums_.begin(); }
+  std::optional<int> note(const at::Tensor& parameter) override {
+    return sums_.note(parameter);
+  }
+  void begin_sum(int index) override { sums_.begin(index); }
 
-  void finish(int /*microbatches*/) override {
+  void finish_sums() override {
+    const torch::NoGradGuard no_grad;
     const Message sums = sums_.finish();
     for (std::size_t i = 0; i < sums.size(); ++i) {
       at::Tensor& parameter = parameters()[i];
@@ -86,7 +99,7 @@ class MirroredUpdate : public LocalUpdate {
   }
 
  private:
-  BucketSums sums_;
+  GradientSums sums_;
 };
 
 // Several replicas, each with the optimizer of its own section of every
@@ -94,28 +107,35 @@ class MirroredUpdate : public LocalUpdate {
 // and added up.
 class ShardedUpdate : public StageUpdate {
  public:
-  ShardedUpdate(const OptimizerKind& optimizer,
-                const Tensors& parameters,
-                const Mirrors& mirrors)
-      : parameters_(parameters),
+  ShardedUpdate(const MakeOptimizer& make,
+                const std::vector<Parameter>& parameters,
+                const Mirrors& mirrors,
+                const std::vector<Bucket>& buckets)
+      : parameters_(values_of(parameters)),
         mirrors_(mirrors),
-        sums_(mirrors, parameters, Sum::Wanted::own_section) {
+        sums_(mirrors, parameters_, buckets, Sum::Wanted::own_section) {
     for (const at::Tensor& parameter : parameters_) {
       if (!parameter.is_contiguous()) {
         fail("parameters that do not lie in order cannot be sharded",
-             "Set parallel.shard to none.");
+             "Set parallel.shard_states to none.");
       }
     }
     own_ = sections_of(mirrors_.ranks.rank());
-    optimizer_ = make_optimizer(optimizer, own_);
+    std::vector<Parameter> sections = parameters;
+    for (std::size_t i = 0; i < sections.size(); ++i) {
+      sections[i].value = own_[i];
+    }
+    optimizer_ = make(sections);
   }
 
-  void ready(const at::Tensor& parameter) override { sums_.ready(parameter); }
-  void begin() override { sums_.begin(); }
-  void finish(int /*microbatches*/) override { scatter(); }
+  std::optional<int> note(const at::Tensor& parameter) override {
+    return sums_.note(parameter);
+  }
+  void begin_sum(int index) override { sums_.begin(index); }
+  void finish_sums() override { scatter(); }
 
-  // The squares of every replica's sections, added up in the order of replicas.
-  Tensors norms() override {
+  // The sum of squares of the own sections: M adds these up and takes the root.
+  at::Tensor norms() override {
     const torch::NoGradGuard no_grad;
     at::Tensor squares = at::zeros({1}, at::kDouble);
     for (const at::Tensor& section : own_) {
@@ -123,8 +143,13 @@ class ShardedUpdate : public StageUpdate {
         squares += section.grad().to(at::kDouble).square().sum();
       }
     }
-    all_reduce(mirrors_.ranks, squares);
-    return {squares.sqrt().to(at::kFloat)[0]};
+    return squares;
+  }
+
+  void reduce_norms(at::Tensor& norms) override {
+    const torch::NoGradGuard no_grad;
+    all_reduce(mirrors_.ranks, norms);
+    norms = norms.sqrt().to(at::kFloat);
   }
 
   void scale(const at::Tensor& factor) override {
@@ -135,12 +160,16 @@ class ShardedUpdate : public StageUpdate {
     }
   }
 
-  // Nobody writes to a section again before the next sums, and those need what
-  // everybody sends after having read it.
-  void step(double learning_rate) override {
+  void update(double learning_rate) override {
     const torch::NoGradGuard no_grad;
     optimizer_->step(learning_rate);
     drop_gradients(own_);
+  }
+
+  // A section is written to again only after the next sums, and these need
+  // messages that every replica sends after having read it.
+  void gather_weights() override {
+    const torch::NoGradGuard no_grad;
     Transport& ranks = mirrors_.ranks;
     const std::vector<Message> all =
         all_gather(ranks, own_, mirrors_.stage.value);
@@ -157,7 +186,7 @@ class ShardedUpdate : public StageUpdate {
     }
   }
 
-  Bytes states() const override { return optimizer_->states(); }
+  Bytes states() const override { return optimizer_->bytes(); }
 
  protected:
   // Adds what was begun to the gradients of the own sections.
@@ -188,54 +217,80 @@ class ShardedUpdate : public StageUpdate {
 
   Tensors parameters_;
   Mirrors mirrors_;
-  BucketSums sums_;
+  GradientSums sums_;
   Tensors own_;  // sections
   std::unique_ptr<Optimizer> optimizer_;
 };
 
 // The same, microbatch by microbatch: no replica keeps more of the gradients
-// than its sections. A replica with fewer microbatches than others adds nothing
-// to the last sums.
+// than its sections. All gradients are one bucket.
 class ShardedGradients : public ShardedUpdate {
  public:
   using ShardedUpdate::ShardedUpdate;
 
-  void add() override {
-    ShardedUpdate::begin();
+  std::optional<int> note(const at::Tensor& /*parameter*/) override {
+    return std::nullopt;
+  }
+
+  void begin_sum(int /*index*/) override {
+    ShardedUpdate::begin_sum(0);
     scatter();
-    ++added_;
   }
 
-  void ready(const at::Tensor& /*parameter*/) override {}
-  void begin() override {}
-
-  void finish(int microbatches) override {
-    while (added_ < microbatches) {
-      add();
-    }
-    added_ = 0;
-  }
-
- private:
-  int added_ = 0;
+  void finish_sums() override {}
 };
+
+// Whether the parameter is one of the layer's.
+bool is_of(const Parameter& parameter, const std::string& layer) {
+  return parameter.name.starts_with(layer + ".");
+}
+
+std::vector<Bucket> buckets_of(
+    const std::vector<Parameter>& parameters,
+    const std::vector<std::vector<std::string>>& layers) {
+  std::vector<Bucket> buckets(layers.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto bucket = std::ranges::find_if(layers, [&](const auto& some) {
+      return std::ranges::any_of(some, [&](const std::string& layer) {
+        return is_of(parameters[i], layer);
+      });
+    });
+    if (bucket == layers.end()) {
+      fail("the plan has no bucket for the gradient of '" + parameters[i].name +
+               "'",
+           "Name its layer in a bucket of its stage, or plan again.");
+    }
+    buckets[bucket - layers.begin()].push_back(i);
+  }
+  return buckets;
+}
+
+Bucket all_of(const std::vector<Parameter>& parameters) {
+  Bucket all(parameters.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return all;
+}
 
 }  // namespace
 
-std::unique_ptr<StageUpdate> make_stage_update(const OptimizerKind& optimizer,
-                                               const Tensors& parameters,
-                                               const Mirrors& mirrors,
-                                               Shard shard) {
+std::unique_ptr<StageUpdate> make_stage_update(
+    const MakeOptimizer& make,
+    const std::vector<Parameter>& parameters,
+    const Mirrors& mirrors,
+    const std::vector<std::vector<std::string>>& buckets,
+    ShardStates shard_states) {
   if (mirrors.ranks.ranks() == 1) {
-    return std::make_unique<LocalUpdate>(optimizer, parameters);
+    return std::make_unique<LocalUpdate>(make, parameters);
   }
-  if (shard == Shard::none) {
-    return std::make_unique<MirroredUpdate>(optimizer, parameters, mirrors);
+  if (shard_states == ShardStates::gradients) {
+    return std::make_unique<ShardedGradients>(
+        make, parameters, mirrors, std::vector<Bucket>{all_of(parameters)});
   }
-  if (shard == Shard::gradients) {
-    return std::make_unique<ShardedGradients>(optimizer, parameters, mirrors);
+  const std::vector<Bucket> own = buckets_of(parameters, buckets);
+  if (shard_states == ShardStates::none) {
+    return std::make_unique<MirroredUpdate>(make, parameters, mirrors, own);
   }
-  return std::make_unique<ShardedUpdate>(optimizer, parameters, mirrors);
+  return std::make_unique<ShardedUpdate>(make, parameters, mirrors, own);
 }
 
 }  // namespace cleave

@@ -4,10 +4,12 @@
 #include <string_view>
 #include <vector>
 
+#include "cleave/counted.h"
 #include "cleave/error.h"
 #include "cleave/nearest.h"
 #include "cleave/plan/plan.h"
-#include "cleave/plan/plan_schedule.h"
+#include "cleave/schedule/order.h"
+#include "cleave/schedule/validate.h"
 
 namespace cleave {
 namespace {
@@ -23,26 +25,59 @@ std::string stage_text(int stage) {
 }
 
 void check_numbers(const Plan& plan) {
-  if (plan.batch < 1 || plan.microbatches < 1 || plan.replicas < 1 ||
-      plan.microbatches > plan.batch / plan.replicas) {
+  const int microbatches = plan.schedule.microbatches;
+  if (plan.batch < 1 || microbatches < 1 || plan.replicas < 1 ||
+      microbatches > plan.batch / plan.replicas) {
     fail("the plan splits a batch of " + std::to_string(plan.batch) +
-             " samples into " + std::to_string(plan.microbatches) +
-             " microbatches" +
+             " samples into " + std::to_string(microbatches) + " microbatches" +
              (plan.replicas == 1
                   ? ""
                   : " on each of " + std::to_string(plan.replicas) +
                         " replicas"),
          "Give every microbatch at least one sample.");
   }
-  if (plan.lend && plan.replicas > 1) {
+  if (plan.steals && plan.replicas > 1) {
     fail("the plan has " + std::to_string(plan.replicas) +
-             " replicas whose devices lend, but only those of one replica can",
-         "Set \"lend\" to false, or \"replicas\" to 1.");
+             " replicas whose devices steal work, but only those of one "
+             "replica can",
+         "Set \"steals\" to false, or \"replicas\" to 1.");
   }
   if (plan.stages.empty()) {
     fail("the plan has no stages", "Give it at least one.");
   }
-  schedule_of(plan, 1);  // throws where there is no such schedule
+  if (plan.prediction &&
+      (plan.prediction->stages.size() != plan.stages.size() ||
+       plan.prediction->peaks.size() != plan.devices.size())) {
+    fail("the plan's prediction is of other stages or devices",
+         "Delete the prediction: a plan runs without.");
+  }
+}
+
+// The schedule must place the stages as the plan says.
+void check_schedule(const Plan& plan) {
+  check(plan.schedule);
+  const Order order(plan.schedule);
+  if (!order.is_complete()) {
+    fail("the plan's schedule has no updates",
+         "Plan again, or give the schedule to parallel.schedule as file:NAME.");
+  }
+  if (plan.schedule.rows.size() != plan.devices.size()) {
+    fail("the plan has " + counted(std::ssize(plan.devices), "device") +
+             " and a schedule of " +
+             counted(std::ssize(plan.schedule.rows), "rank"),
+         "Give every rank one device.");
+  }
+  for (StageId stage; stage.value < plan.schedule.stages(); ++stage.value) {
+    const Rank rank = order.owner(stage).value();
+    const Rank planned = plan.stages[stage.value].rank;
+    if (rank != planned) {
+      fail(stage_text(stage.value) + " is on rank " +
+               std::to_string(planned.value) +
+               " in the plan's stages and on rank " +
+               std::to_string(rank.value) + " in its schedule",
+           "Make them agree.");
+    }
+  }
 }
 
 // The plan has `found` where the model has `expected`; says what is wrong.
@@ -77,10 +112,7 @@ void check_numbers(const Plan& plan) {
        "Keep the layers in the order of the model.");
 }
 
-}  // namespace
-
-void check_plan(const Plan& plan, const std::vector<std::string>& layers) {
-  check_numbers(plan);
+void check_layers(const Plan& plan, const Names& layers) {
   std::map<std::string, int> seen;  // name to stage
   std::size_t next = 0;
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
@@ -102,6 +134,20 @@ void check_plan(const Plan& plan, const std::vector<std::string>& layers) {
     fail("layer '" + layers[next] + "' is missing from the plan",
          "Put it at the end of the last stage.");
   }
+}
+
+}  // namespace
+
+void check_plan(const Plan& plan,
+                const std::vector<std::string>& layers,
+                const std::vector<LayerTie>& ties) {
+  check_numbers(plan);
+  check_layers(plan, layers);
+  if (stage_ties(first_layers_of(plan), ties) != plan.schedule.graph.ties()) {
+    fail("the plan's ties are not those of the model's shared weights",
+         "Plan again: which stages share weights depends on the cuts.");
+  }
+  check_schedule(plan);
 }
 
 }  // namespace cleave

@@ -7,7 +7,7 @@
 
 #include "cleave/counted.h"
 #include "cleave/error.h"
-#include "cleave/schedule/registry.h"
+#include "cleave/schedule/generators/registry.h"
 
 namespace cleave {
 namespace {
@@ -19,8 +19,10 @@ std::string up_to(std::int64_t most, const std::string& noun) {
 
 // 0: any number.
 int most_stages_per_device(const PlanRequest& request) {
-  return request.stages_per_device > 0 ? request.stages_per_device
-         : request.schedule == kAutoSchedule
+  if (request.stages_per_device > 0 || names_file(request.schedule)) {
+    return request.stages_per_device;
+  }
+  return request.schedule == kAutoSchedule
              ? 2
              : stages_per_rank_of(request.schedule);
 }
@@ -90,25 +92,16 @@ void check_profile(const Profile& profile) {
     fail("the overhead of the profile is below zero, or no number",
          "Profile the model again.");
   }
-  if (profile.foreign.bytes < Bytes{0} ||
-      !std::ranges::all_of(kForeignTimes, [&](auto time) {
-        return is_time(profile.foreign.*time);
-      })) {
-    fail(
-        "what the profile says of values from other devices is below zero, "
-        "or no number",
-        "Profile the model again.");
-  }
-  const auto check_share = [](double share, const std::string& what) {
-    if (!(share >= 0 && share <= 1)) {
-      fail("the " + what + " of the profile is no share from 0 to 1",
+  std::ranges::for_each(profile.layers, check_layer);
+  for (const LayerTie& tie : profile.ties) {
+    if (tie.earlier < 0 || tie.earlier >= tie.later ||
+        tie.later >= std::ssize(profile.layers)) {
+      fail("layers " + std::to_string(tie.earlier) + " and " +
+               std::to_string(tie.later) +
+               " of the profile cannot share a weight",
            "Profile the model again.");
     }
-  };
-  check_share(profile.spread, "spread");
-  check_share(profile.uneven, "unevenness");
-  check_share(profile.moving, "cost of moving");
-  std::ranges::for_each(profile.layers, check_layer);
+  }
 }
 
 }  // namespace
@@ -129,7 +122,8 @@ void check_request(const Profile& profile,
   if (request.batch < 1 || request.stages < 0 ||
       request.stages_per_device < 0 || request.microbatches < 0 ||
       request.replicas < 0 || !(request.sum_bandwidth > 0) ||
-      request.state_copies < 0 || !(request.message_latency.value >= 0) ||
+      request.bucket < Bytes{} || request.state_copies < 0 ||
+      !(request.message_latency.value >= 0) ||
       !(request.message_bandwidth > 0)) {
     fail("the request for a plan has a number that is too small",
          "Ask for a batch of at least 1 and a bandwidth above 0; everything "

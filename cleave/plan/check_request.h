@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "cleave/plan/plan.h"
+#include "cleave/plan/make_plan.h"
 
 namespace cleave {
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "cleave/plan/plan_schedule.h"
-#include "cleave/schedule/registry.h"
+#include "cleave/plan/picoseconds.h"
+#include "cleave/plan/predict.h"
+#include "cleave/schedule/order.h"
+#include "cleave/schedule/search/period_timer.h"
 
 namespace cleave {
 namespace {
@@ -12,10 +14,14 @@ namespace {
 // Of moving cuts: actions timed, in all.
 constexpr int kMoveEffort = 100'000;
 
+// How often a schedule is searched again in less memory, where messages in
+// flight need what the search does not count.
+constexpr int kSearches = 3;
+
 // The most microbatches of which every stage keeps something: from F to W, or
 // to B in a stage that has no W.
 std::vector<int> most_kept(const Schedule& schedule) {
-  std::vector<Op> ends(schedule.stages, Op::backward);
+  std::vector<Op> ends(schedule.stages(), Op::backward);
   for (const Row& row : schedule.rows) {
     for (const Action& action : row) {
       if (action.op == Op::weight) {
@@ -23,13 +29,18 @@ std::vector<int> most_kept(const Schedule& schedule) {
       }
     }
   }
-  std::vector<int> now(schedule.stages, 0);
-  std::vector<int> most(schedule.stages, 0);
+  std::vector<int> now(schedule.stages(), 0);
+  std::vector<int> most(schedule.stages(), 0);
   for (const Row& row : schedule.rows) {
-    for (const auto& [op, microbatch, stage] : row) {
-      int& kept = now[stage.value];
-      kept += op == Op::forward ? 1 : op == ends[stage.value] ? -1 : 0;
-      most[stage.value] = std::max(most[stage.value], kept);
+    for (const Action& action : row) {
+      int& kept = now[action.stage.value];
+      if (action.op == Op::forward) {
+        ++kept;
+      } else if (action.op == ends[action.stage.value]) {
+        --kept;
+      }
+      int& peak = most[action.stage.value];
+      peak = std::max(peak, kept);
     }
   }
   return most;
@@ -37,17 +48,15 @@ std::vector<int> most_kept(const Schedule& schedule) {
 
 }  // namespace
 
-Draft::Draft(const Profile& profile,
+Draft::Draft(ScaledRequest scaled,
              const std::vector<DeviceSpec>& devices,
-             const PlanRequest& request,
-             std::string schedule,
-             int ranks,
-             int stages_per_rank)
-    : basis_(profile, request, ranks), schedule_(std::move(schedule)) {
-  placement_ =
-      placement(schedule_, {ranks, stages_per_rank, basis_.microbatches});
-  for (const Rank rank : placement_) {
-    devices_.push_back(devices[rank.value]);
+             Schedule passes)
+    : scaled_(std::move(scaled)),
+      devices_(devices),
+      passes_(std::move(passes)) {
+  const Order order(passes_);
+  for (StageId stage; stage.value < passes_.stages(); ++stage.value) {
+    placement_.push_back(order.owner(stage).value());
   }
   problem_ = cut_problem();
 }
@@ -55,70 +64,76 @@ Draft::Draft(const Profile& profile,
 // Counted as memory: a parameter, its gradient and its optimizer states; what
 // the microbatches in flight keep; and what a layer needs while it computes.
 // Not counted: the input data and what libtorch needs for itself. What a stage
-// is given, and further stages of its device, are left to fitting_plan().
+// is given, and further stages of its device, are left to fitting_at().
 CutProblem Draft::cut_problem() const {
   CutProblem problem;
-  for (const LayerCost& layer : basis_.profile.layers) {
+  for (const LayerCost& layer : scaled_.profile.layers) {
     problem.layers.push_back(
         {.time = layer.forward + layer.backward + layer.weight,
          .fixed =
-             parameter_memory(layer.parameters, basis_.request) + layer.copies,
+             parameter_memory(layer.parameters, scaled_.request) + layer.copies,
          .activations = layer.activations,
          .working = std::max({layer.working,
                               layer.backward_need,
                               layer.whole_need,
                               layer.weight_need})});
-    // Both neighbours handle a message forward and one backward; one computes
-    // with what comes from the other in F, the other in B.
-    const auto foreign = [&](Seconds ForeignCost::*part) {
-      return foreign_time(layer.crossing, part, basis_.profile);
-    };
-    problem.cuts.push_back(
-        2 * message_time(layer, basis_.request) +
-        (foreign(&ForeignCost::forward) + foreign(&ForeignCost::backward)) / 2);
+    // Both neighbours handle a message forward and one backward.
+    problem.cuts.push_back(2 * message_time(layer, scaled_.request));
   }
   problem.cuts.pop_back();  // nothing is cut behind the last layer
-  const int ranks = std::ranges::max(placement_).value + 1;
-  const std::vector<int> in_flight = most_kept(
-      make_schedule(schedule_, {ranks, stages() / ranks, basis_.microbatches}));
+  const std::vector<int> in_flight = most_kept(passes_);
   for (int stage = 0; stage < stages(); ++stage) {
-    problem.devices.push_back({.speed = devices_[stage].speed,
-                               .memory = devices_[stage].memory,
+    const DeviceSpec& device = devices_[placement_[stage].value];
+    problem.devices.push_back({.speed = device.speed,
+                               .memory = device.memory,
                                .in_flight = in_flight[stage]});
   }
   return problem;
 }
 
-int Draft::end_of(int stage, const Cut& cut) const {
-  return stage + 1 < stages() ? cut[stage + 1]
-                              : static_cast<int>(basis_.profile.layers.size());
-}
-
-Plan Draft::plan_for(const Cut& cut) const {
-  Plan plan{.model = basis_.profile.model,
-            .batch = basis_.request.batch,
-            .microbatches = basis_.microbatches,
-            .schedule = schedule_,
-            .stages = {}};
-  std::vector<double> speeds;
+CutDraft Draft::cut_at(std::vector<int> first_layers) const {
+  CutDraft cut{.first_layers = std::move(first_layers)};
   for (int stage = 0; stage < stages(); ++stage) {
-    plan.stages.push_back(
-        stage_of(basis_, devices_[stage], cut[stage], end_of(stage, cut)));
-    speeds.push_back(devices_[stage].speed);
+    cut.stages.push_back(stage_cost(scaled_,
+                                    devices_[placement_[stage].value],
+                                    cut.first_layers[stage],
+                                    cut.first_layers[stage + 1]));
   }
-  add_foreign(basis_.profile, speeds, plan.stages);
-  plan.step = Seconds{1};  // its times are real: costs_of() shall take them
-  predict(plan, schedule_of(plan, basis_.microbatches));
-  return plan;
+  PeriodTimer timer(placement_, passes_.microbatches, costs_of(cut.stages));
+  cut.step =
+      whole_picoseconds(timer.period(timer.numbered(passes_.rows)).value());
+  return cut;
 }
 
-std::optional<Plan> Draft::fitting_plan(const Cut& cut) const {
-  Plan plan = plan_for(cut);
-  return fits(plan) ? std::optional(std::move(plan)) : std::nullopt;
+std::vector<Bytes> Draft::peaks(
+    const Schedule& passes, const std::vector<StagePrediction>& stages) const {
+  std::vector<Bytes> peaks = peak_bytes(passes, memory_of(stages));
+  const std::vector<Bytes> fixed =
+      fixed_bytes(placement_, stages, peaks.size());
+  for (std::size_t rank = 0; rank < peaks.size(); ++rank) {
+    peaks[rank] += fixed[rank];
+  }
+  return peaks;
 }
 
-bool Draft::shares_devices() const {
-  return stages() > std::ranges::max(placement_).value + 1;
+bool Draft::fits(const std::vector<Bytes>& peaks) const {
+  for (std::size_t rank = 0; rank < peaks.size(); ++rank) {
+    const Bytes budget = devices_[rank].memory;
+    if (budget > Bytes{} && peaks[rank] > budget) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::optional<CutDraft> Draft::fitting_at(
+    const std::vector<int>& first_layers) const {
+  CutDraft cut = cut_at(first_layers);
+  const bool has_budget = std::ranges::any_of(
+      devices_, [](const auto& device) { return device.memory > Bytes{}; });
+  return !has_budget || fits(peaks(passes_, cut.stages))
+             ? std::optional(std::move(cut))
+             : std::nullopt;
 }
 
 Draft Draft::with_budget(Bytes budget) const {
@@ -132,46 +147,46 @@ Draft Draft::with_budget(Bytes budget) const {
 
 Bytes Draft::smallest_budget() const {
   constexpr int kRounds = 10;
-  Bytes enough;
-  const std::optional<Plan> free = with_budget({}).best_plan(false);
-  for (const StagePlan& stage : free->stages) {
-    enough = std::max(enough, stage.peak);
-  }
+  const CutDraft free = *with_budget({}).best_cut(false);
+  Bytes enough = std::ranges::max(peaks(passes_, free.stages));
   Bytes too_little;
   for (int round = 0; round < kRounds; ++round) {
     const Bytes middle{(too_little.value + enough.value) / 2};
-    (with_budget(middle).best_plan(false) ? enough : too_little) = middle;
+    (with_budget(middle).best_cut(false) ? enough : too_little) = middle;
   }
   return enough;
 }
 
-std::optional<Plan> Draft::best_plan(bool moves_cuts) const {
+std::optional<CutDraft> Draft::best_cut(bool moves_cuts) const {
   CutProblem start = problem_;
-  if (shares_devices()) {
+  if (stages() > ranks()) {
     for (CutDevice& device : start.devices) {
-      device.memory = {};
+      device.memory = {};  // it has other stages too
     }
   }
-  std::optional<Cut> cut = best_cut(start);
+  std::optional<std::vector<int>> cut = cleave::best_cut(start);
   if (!cut) {
     return std::nullopt;
   }
-  std::optional<Plan> best = fitting_plan(*cut);
-  int trials =
-      moves_cuts || !best ? kMoveEffort / (stages() * basis_.microbatches) : 0;
+  cut->push_back(static_cast<int>(scaled_.profile.layers.size()));
+  std::optional<CutDraft> best = fitting_at(*cut);
+  if (!moves_cuts && best) {
+    return best;
+  }
+  int trials = kMoveEffort / (stages() * passes_.microbatches);
   for (bool better = true; better && trials > 0;) {
     better = false;
     for (int stage = 1; stage < stages(); ++stage) {
       for (const int by : {-1, 1, -2, 2, -4, 4}) {
-        Cut moved = *cut;
+        std::vector<int> moved = *cut;
         moved[stage] += by;
         if (moved[stage] <= moved[stage - 1] ||
-            moved[stage] >= end_of(stage, moved) || trials-- <= 0) {
+            moved[stage] >= moved[stage + 1] || trials-- <= 0) {
           continue;
         }
-        std::optional<Plan> plan = fitting_plan(moved);
-        if (plan && (!best || plan->step < best->step)) {
-          best = std::move(plan);
+        std::optional<CutDraft> other = fitting_at(moved);
+        if (other && (!best || other->step < best->step)) {
+          best = std::move(other);
           cut = moved;
           better = true;
         }
@@ -179,6 +194,52 @@ std::optional<Plan> Draft::best_plan(bool moves_cuts) const {
     }
   }
   return best;
+}
+
+SearchProblem Draft::search_problem(const CutDraft& cut) const {
+  SearchProblem problem{.placement = placement_,
+                        .microbatches = passes_.microbatches,
+                        .costs = costs_of(cut.stages),
+                        .memory = memory_of(cut.stages),
+                        .limits = std::vector<Bytes>(ranks())};
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (devices_[rank].memory > Bytes{}) {
+      problem.limits[rank] = devices_[rank].memory;
+    }
+  }
+  for (int stage = 0; stage < stages(); ++stage) {
+    const StagePrediction& cost = cut.stages[stage];
+    Bytes& limit = problem.limits[placement_[stage].value];
+    if (limit > Bytes{}) {
+      limit = std::max(Bytes{1},
+                       limit - cost.fixed - cost.memory.leaving -
+                           cost.memory.returning - cost.memory.shared);
+    }
+  }
+  return problem;
+}
+
+std::optional<Schedule> Draft::searched_passes(const CutDraft& cut) const {
+  SearchProblem problem = search_problem(cut);
+  for (int search = 0; search < kSearches; ++search) {
+    std::optional<Schedule> found = search_schedule(problem);
+    if (!found) {
+      break;
+    }
+    found->graph = passes_.graph;
+    found->synchronisation = passes_.synchronisation;
+    const std::vector<Bytes> needed = peaks(*found, cut.stages);
+    if (fits(needed)) {
+      return found;
+    }
+    for (std::size_t rank = 0; rank < needed.size(); ++rank) {
+      const Bytes over = needed[rank] - devices_[rank].memory;
+      if (devices_[rank].memory > Bytes{} && over > Bytes{}) {
+        problem.limits[rank] = std::max(Bytes{1}, problem.limits[rank] - over);
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace cleave

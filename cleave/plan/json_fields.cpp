@@ -27,6 +27,10 @@ bool is_text(const Json& json) {
   return json.is_string();
 }
 
+bool is_list(const Json& json) {
+  return json.is_array();
+}
+
 bool is_whole(const Json& json) {
   constexpr std::uint64_t kMost = INT64_MAX;
   return json.is_number_integer() &&
@@ -118,36 +122,32 @@ std::string JsonFields::place(const std::string& key) const {
   return source_ + ": " + joined(path_, key);
 }
 
-const Json* JsonFields::find(const std::string& key,
-                             const std::string& kind,
-                             const std::function<bool(const Json&)>& is_kind,
-                             bool may_be_missing) const {
+const Json& JsonFields::find(
+    const std::string& key,
+    const std::string& kind,
+    const std::function<bool(const Json&)>& is_kind) const {
   const auto found = json_.find(key);
   if (found == json_.end()) {
-    if (may_be_missing) {
-      return nullptr;
-    }
     fail(place(key) + " is missing", "Add it: " + kind + ".");
   }
   if (!is_kind(*found)) {
     fail_kind(place(key), *found, kind);
   }
-  return &*found;
+  return *found;
 }
 
 std::string JsonFields::text(const std::string& key) const {
-  return find(key, "a text in quotes", is_text)->get<std::string>();
+  return find(key, "a text in quotes", is_text).get<std::string>();
 }
 
 std::vector<std::string> JsonFields::texts(const std::string& key) const {
   return find(key, "a list of texts in quotes", is_list_of_texts)
-      ->get<std::vector<std::string>>();
+      .get<std::vector<std::string>>();
 }
 
 std::int64_t JsonFields::whole(const std::string& key,
                                std::int64_t least,
-                               std::int64_t most,
-                               std::optional<std::int64_t> fallback) const {
+                               std::int64_t most) const {
   std::string kind = "a whole number";
   if (most != INT64_MAX) {
     kind += " from " + std::to_string(least) + " to " + std::to_string(most);
@@ -158,80 +158,72 @@ std::int64_t JsonFields::whole(const std::string& key,
     return is_whole(json) && json.get<std::int64_t>() >= least &&
            json.get<std::int64_t>() <= most;
   };
-  const Json* const json = find(key, kind, in_range, fallback.has_value());
-  return json != nullptr ? json->get<std::int64_t>() : *fallback;
+  return find(key, kind, in_range).get<std::int64_t>();
 }
 
-bool JsonFields::truth(const std::string& key,
-                       std::optional<bool> fallback) const {
-  const Json* const json = find(
-      key,
-      "true or false",
-      [](const Json& found) { return found.is_boolean(); },
-      fallback.has_value());
-  return json != nullptr ? json->get<bool>() : *fallback;
+bool JsonFields::truth(const std::string& key) const {
+  const auto is_truth = [](const Json& json) { return json.is_boolean(); };
+  return find(key, "true or false", is_truth).get<bool>();
 }
 
 double JsonFields::number(const std::string& key,
                           const std::string& kind,
-                          double most,
-                          std::optional<double> fallback) const {
+                          double most) const {
   const auto in_range = [&](const Json& json) {
     return json.is_number() && json.get<double>() >= 0 &&
            json.get<double>() <= most;
   };
-  const Json* const json = find(key, kind, in_range, fallback.has_value());
-  return json != nullptr ? json->get<double>() : *fallback;
+  return find(key, kind, in_range).get<double>();
 }
 
-double JsonFields::share(const std::string& key,
-                         std::optional<double> fallback) const {
-  return number(key, "a number from 0 to 1", 1, fallback);
+double JsonFields::share(const std::string& key) const {
+  return number(key, "a number from 0 to 1", 1);
 }
 
-Seconds JsonFields::milliseconds(const std::string& key,
-                                 std::optional<Seconds> fallback) const {
+Seconds JsonFields::milliseconds(const std::string& key) const {
   constexpr double kMost = 9e9;  // as many picoseconds as std::int64_t holds
-  std::optional<double> other;
-  if (fallback) {
-    other = to_milliseconds(*fallback);
-  }
   const double value =
-      number(key, "a number of milliseconds, at least 0", kMost, other);
+      number(key, "a number of milliseconds, at least 0", kMost);
   return from_picoseconds(std::llround(value * 1e9));
 }
 
-Bytes JsonFields::bytes(const std::string& key,
-                        std::optional<Bytes> fallback) const {
-  std::optional<std::int64_t> other;
-  if (fallback) {
-    other = fallback->value;
-  }
-  return {whole(key, 0, INT64_MAX, other)};
-}
-
-std::optional<JsonFields> JsonFields::object(const std::string& key,
-                                             const JsonKeys& known) const {
-  const auto found = json_.find(key);
-  if (found == json_.end()) {
-    return std::nullopt;
-  }
-  return JsonFields(*found, source_, joined(path_, key), known);
-}
-
-std::vector<JsonFields> JsonFields::objects(const std::string& key,
-                                            const JsonKeys& known) const {
-  const Json& list = *find(key,
-                           "a list of objects in braces",
-                           [](const Json& json) { return json.is_array(); });
-  std::vector<JsonFields> fields;
+std::vector<std::pair<const Json*, std::string>> JsonFields::items(
+    const std::string& key) const {
+  const Json& list = find(key, "a list of objects in braces", is_list);
+  std::vector<std::pair<const Json*, std::string>> found;
   for (std::size_t i = 0; i < list.size(); ++i) {
-    fields.emplace_back(list[i],
-                        source_,
-                        joined(path_, key) + "[" + std::to_string(i) + "]",
-                        known);
+    found.emplace_back(&list[i], path_of(key) + "[" + std::to_string(i) + "]");
   }
-  return fields;
+  return found;
+}
+
+std::vector<std::int64_t> JsonFields::wholes(const std::string& key) const {
+  const auto is_list_of_counts = [](const Json& json) {
+    return json.is_array() && std::ranges::all_of(json, [](const Json& item) {
+             return is_whole(item) && item.get<std::int64_t>() >= 0;
+           });
+  };
+  return find(key, "a list of whole numbers of at least 0", is_list_of_counts)
+      .get<std::vector<std::int64_t>>();
+}
+
+std::vector<std::vector<std::string>> JsonFields::lists_of_texts(
+    const std::string& key) const {
+  const auto is_list_of_lists = [](const Json& json) {
+    return json.is_array() && std::ranges::all_of(json, is_list_of_texts);
+  };
+  return find(key, "a list of lists of texts in quotes", is_list_of_lists)
+      .get<std::vector<std::vector<std::string>>>();
+}
+
+const Json& JsonFields::object_at(const std::string& key) const {
+  return find(key, "an object in braces", [](const Json& json) {
+    return json.is_object();
+  });
+}
+
+std::string JsonFields::path_of(const std::string& key) const {
+  return joined(path_, key);
 }
 
 double to_milliseconds(Seconds time) {

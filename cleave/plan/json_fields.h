@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cleave/units.h"
@@ -25,8 +25,8 @@ Json parse_json(const std::string& text, const std::string& source);
 // With line breaks. Throws Error where a name is not UTF-8.
 std::string to_pretty_text(const Json& json);
 
-// The fields of one object. Keeps a reference to the object. A field with a
-// fallback may be missing; every other must be there.
+// The fields of one object. Keeps a reference to the object. A field that is
+// read must be there.
 class JsonFields {
  public:
   // `path`: where in the source the object stands, empty for all of it. Throws
@@ -41,38 +41,34 @@ class JsonFields {
   std::vector<std::string> texts(const std::string& key) const;
   std::int64_t whole(const std::string& key,
                      std::int64_t least,
-                     std::int64_t most = INT64_MAX,
-                     std::optional<std::int64_t> fallback = {}) const;
-  bool truth(const std::string& key, std::optional<bool> fallback = {}) const;
-  double share(const std::string& key,
-               std::optional<double> fallback = {}) const;
-  Seconds milliseconds(const std::string& key,
-                       std::optional<Seconds> fallback = {}) const;
-  Bytes bytes(const std::string& key, std::optional<Bytes> fallback = {}) const;
+                     std::int64_t most = INT64_MAX) const;
+  bool truth(const std::string& key) const;
+  double share(const std::string& key) const;
+  Seconds milliseconds(const std::string& key) const;
 
-  // The fields of an object behind a key; nothing where it is missing.
-  std::optional<JsonFields> object(const std::string& key,
-                                   const JsonKeys& known) const;
+  // The objects of the list behind a key, each with its path.
+  std::vector<std::pair<const Json*, std::string>> items(
+      const std::string& key) const;
+  std::vector<std::int64_t> wholes(const std::string& key) const;
+  std::vector<std::vector<std::string>> lists_of_texts(
+      const std::string& key) const;
 
-  // The fields of every object in the list behind a key.
-  std::vector<JsonFields> objects(const std::string& key,
-                                  const JsonKeys& known) const;
+  // The object behind a key, and the path of what is behind it.
+  const Json& object_at(const std::string& key) const;
+  std::string path_of(const std::string& key) const;
 
  private:
   std::string place(const std::string& key) const;
 
-  // The value behind a key, or nullptr where it is missing and may be. `kind`
-  // says in words what `is_kind` demands.
-  const Json* find(const std::string& key,
+  // The value behind a key. `kind` says in words what `is_kind` demands.
+  const Json& find(const std::string& key,
                    const std::string& kind,
-                   const std::function<bool(const Json&)>& is_kind,
-                   bool may_be_missing = false) const;
+                   const std::function<bool(const Json&)>& is_kind) const;
 
   // A number from 0 to `most`; `kind` says so in words.
   double number(const std::string& key,
                 const std::string& kind,
-                double most,
-                std::optional<double> fallback) const;
+                double most) const;
 
   const Json& json_;
   std::string source_;

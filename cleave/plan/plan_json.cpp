@@ -1,177 +1,211 @@
-#include <algorithm>
-#include <climits>
-
 #include "cleave/atomic_file.h"
-#include "cleave/plan/json_fields.h"
+#include "cleave/error.h"
+#include "cleave/plan/json_describe.h"
 #include "cleave/plan/plan.h"
 
 namespace cleave {
 namespace {
 
-Json to_json(const StagePlan& stage) {
-  return {{"device", stage.device},
-          {"layers", stage.layers},
-          {"forward_ms", to_milliseconds(stage.forward)},
-          {"backward_ms", to_milliseconds(stage.backward)},
-          {"weight_ms", to_milliseconds(stage.weight)},
-          {"update_ms", to_milliseconds(stage.update)},
-          {"message_ms", to_milliseconds(stage.message)},
-          {"parameter_bytes", stage.parameters.value},
-          {"fixed_bytes", stage.fixed.value},
-          {"leaving_bytes", stage.leaving.value},
-          {"returning_bytes", stage.returning.value},
-          {"shared_bytes", stage.shared.value},
-          {"activation_bytes", stage.activations.value},
-          {"kept_for_weights_bytes", stage.kept_for_weights.value},
-          {"forward_need_bytes", stage.forward_need.value},
-          {"backward_need_bytes", stage.backward_need.value},
-          {"whole_need_bytes", stage.whole_need.value},
-          {"first_whole_need_bytes", stage.first_whole_need.value},
-          {"weight_need_bytes", stage.weight_need.value},
-          {"first_weight_need_bytes", stage.first_weight_need.value},
-          {"gradient_bytes", stage.gradients.value},
-          {"sum_bytes", stage.sums.value},
-          {"memory_bytes", stage.memory.value},
-          {"peak_bytes", stage.peak.value}};
+// Raised when a plan's meaning changes.
+constexpr int kPlanFormat = 2;
+
+// A schedule as a plan writes it: a line of text for every rank.
+struct ScheduleText {
+  std::string name;
+  int microbatches = 1;
+  std::vector<std::string> rows;
+};
+
+// What is not in the rows.
+struct UpdateText {
+  std::string shard_states = "none";
+  bool clips = false;
+};
+
+// A plan as its file has it.
+struct PlanFile {
+  int format = kPlanFormat;
+  Plan plan;
+  std::vector<StageTie> ties;
+  UpdateText updates;
+  ScheduleText schedule;
+};
+
+}  // namespace
+
+// Found by their arguments, so not in the namespace above.
+template <class Fields, Either<PlannedDevice> Device>
+void describe(Fields& fields, Device& device) {
+  fields("name", device.name);
+  fields.optional("memory_bytes", device.memory);
 }
 
-StagePlan read_stage(const JsonFields& fields) {
-  return {.device = fields.text("device"),
-          .core = static_cast<int>(fields.whole("core", 0, INT_MAX, -1)),
-          .layers = fields.texts("layers"),
-          .forward = fields.milliseconds("forward_ms", Seconds{}),
-          .backward = fields.milliseconds("backward_ms", Seconds{}),
-          .weight = fields.milliseconds("weight_ms", Seconds{}),
-          .update = fields.milliseconds("update_ms", Seconds{}),
-          .message = fields.milliseconds("message_ms", Seconds{}),
-          .parameters = fields.bytes("parameter_bytes", Bytes{}),
-          .fixed = fields.bytes("fixed_bytes", Bytes{}),
-          .leaving = fields.bytes("leaving_bytes", Bytes{}),
-          .returning = fields.bytes("returning_bytes", Bytes{}),
-          .shared = fields.bytes("shared_bytes", Bytes{}),
-          .activations = fields.bytes("activation_bytes", Bytes{}),
-          .kept_for_weights = fields.bytes("kept_for_weights_bytes", Bytes{}),
-          .forward_need = fields.bytes("forward_need_bytes", Bytes{}),
-          .backward_need = fields.bytes("backward_need_bytes", Bytes{}),
-          .whole_need = fields.bytes("whole_need_bytes", Bytes{}),
-          .first_whole_need = fields.bytes("first_whole_need_bytes", Bytes{}),
-          .weight_need = fields.bytes("weight_need_bytes", Bytes{}),
-          .first_weight_need = fields.bytes("first_weight_need_bytes", Bytes{}),
-          .gradients = fields.bytes("gradient_bytes", Bytes{}),
-          .sums = fields.bytes("sum_bytes", Bytes{}),
-          .memory = fields.bytes("memory_bytes", Bytes{}),
-          .peak = fields.bytes("peak_bytes", Bytes{})};
+template <class Fields, Either<StagePlan> Stage>
+void describe(Fields& fields, Stage& stage) {
+  fields("rank", stage.rank);
+  fields("layers", stage.layers);
+  fields.optional("buckets", stage.buckets);
 }
 
-const JsonKeys& plan_keys() {
-  static const JsonKeys keys{"model",
-                             "batch",
-                             "replicas",
-                             "microbatches",
-                             "shard",
-                             "schedule",
-                             "lend",
-                             "moving",
-                             "stages",
-                             "predicted",
-                             "compared"};
-  return keys;
+template <class Fields, Either<StageTie> Tie>
+void describe(Fields& fields, Tie& tie) {
+  fields("earlier", tie.earlier);
+  fields("later", tie.later);
 }
 
-const JsonKeys& stage_keys() {
-  static const JsonKeys keys{"device",
-                             "core",
-                             "layers",
-                             "forward_ms",
-                             "backward_ms",
-                             "weight_ms",
-                             "update_ms",
-                             "message_ms",
-                             "parameter_bytes",
-                             "fixed_bytes",
-                             "leaving_bytes",
-                             "returning_bytes",
-                             "shared_bytes",
-                             "activation_bytes",
-                             "kept_for_weights_bytes",
-                             "forward_need_bytes",
-                             "backward_need_bytes",
-                             "whole_need_bytes",
-                             "first_whole_need_bytes",
-                             "weight_need_bytes",
-                             "first_weight_need_bytes",
-                             "gradient_bytes",
-                             "sum_bytes",
-                             "memory_bytes",
-                             "peak_bytes"};
-  return keys;
+template <class Fields, Either<UpdateText> Updates>
+void describe(Fields& fields, Updates& updates) {
+  fields("shard_states", updates.shard_states);
+  fields("clips", updates.clips);
+}
+
+template <class Fields, Either<ScheduleText> Text>
+void describe(Fields& fields, Text& text) {
+  fields("name", text.name);
+  fields("microbatches", text.microbatches, 1);
+  fields("rows", text.rows);
+}
+
+template <class Fields, Either<StageCost> Cost>
+void describe(Fields& fields, Cost& cost) {
+  fields("forward_ms", cost.forward);
+  fields("backward_ms", cost.backward);
+  fields("weight_ms", cost.weight);
+  fields("update_ms", cost.update);
+  fields("values_ms", cost.values);
+  fields("gradients_ms", cost.gradients);
+  fields("reduce_ms", cost.reduce);
+}
+
+template <class Fields, Either<StageBytes> Memory>
+void describe(Fields& fields, Memory& memory) {
+  fields("kept_bytes", memory.kept);
+  fields("kept_for_weights_bytes", memory.kept_for_weights);
+  fields("forward_need_bytes", memory.forward_need);
+  fields("backward_need_bytes", memory.backward_need);
+  fields("whole_need_bytes", memory.whole_need);
+  fields("weight_need_bytes", memory.weight_need);
+  fields("sum_bytes", memory.sums);
+  fields("leaving_bytes", memory.leaving);
+  fields("returning_bytes", memory.returning);
+  fields("shared_bytes", memory.shared);
+}
+
+template <class Fields, Either<StagePrediction> Stage>
+void describe(Fields& fields, Stage& stage) {
+  fields("cost", stage.cost);
+  fields("memory", stage.memory);
+  fields("parameter_bytes", stage.parameters);
+  fields("fixed_bytes", stage.fixed);
+}
+
+template <class Fields, Either<MeshTried> Mesh>
+void describe(Fields& fields, Mesh& mesh) {
+  fields("replicas", mesh.replicas, 1);
+  fields("devices", mesh.devices, 1);
+  fields("step_ms", mesh.step);
+  fields("peak_bytes", mesh.peak);
+}
+
+template <class Fields, Either<Prediction> Predicted>
+void describe(Fields& fields, Predicted& prediction) {
+  fields("step_ms", prediction.step);
+  fields("bubble", prediction.bubble);
+  fields("peak_bytes", prediction.peaks);
+  fields("stages", prediction.stages);
+  fields.optional("compared", prediction.compared);
+}
+
+template <class Fields, Either<PlanFile> File>
+void describe(Fields& fields, File& file) {
+  auto& plan = file.plan;
+  fields("format", file.format);
+  fields("model", plan.model);
+  fields("batch", plan.batch, 1);
+  fields("replicas", plan.replicas, 1);
+  fields("devices", plan.devices);
+  fields("stages", plan.stages);
+  fields.optional("ties", file.ties);
+  fields("updates", file.updates);
+  fields("schedule", file.schedule);
+  fields("steals", plan.steals);
+  fields.optional("in_order_because", plan.in_order_because);
+  fields.optional("prediction", plan.prediction);
+}
+
+namespace {
+
+void check_format(const Json& json, const std::string& source) {
+  const bool is_object = json.is_object();
+  if (is_object && json.contains("format") && json["format"] == kPlanFormat) {
+    return;
+  }
+  if (is_object && (json.contains("format") || json.contains("predicted") ||
+                    json.contains("stages"))) {
+    fail(source + " is a plan of another version of cleave",
+         "Plan again with cleave plan.");
+  }
+}
+
+ShardStates shard_states_in(const PlanFile& file, const std::string& source) {
+  try {
+    return shard_states_named(file.updates.shard_states);
+  } catch (const Error& error) {
+    fail(source + ": updates.shard_states: " + error.problem(), error.fix());
+  }
+}
+
+Schedule schedule_in(const PlanFile& file, const std::string& source) {
+  const ScheduleText& text = file.schedule;
+  Schedule schedule;
+  schedule.graph =
+      StageGraph(static_cast<int>(file.plan.stages.size()), file.ties);
+  schedule.microbatches = text.microbatches;
+  for (int rank = 0; const std::string& row : text.rows) {
+    try {
+      schedule.rows.push_back(parse_row(row, StageId{rank}));
+    } catch (const Error& error) {
+      fail(source + ": schedule.rows[" + std::to_string(rank) +
+               "]: " + error.problem(),
+           error.fix());
+    }
+    ++rank;
+  }
+  schedule.synchronisation.clips = file.updates.clips;
+  const ShardStates shard_states = shard_states_in(file, source);
+  if (file.plan.replicas > 1) {
+    schedule.synchronisation.shard_states = shard_states;
+    for (const StagePlan& stage : file.plan.stages) {
+      schedule.synchronisation.buckets.push_back(
+          static_cast<int>(stage.buckets.size()));
+    }
+  }
+  return schedule;
 }
 
 }  // namespace
 
 std::string to_json(const Plan& plan) {
-  Json stages = Json::array();
-  for (const StagePlan& stage : plan.stages) {
-    stages.push_back(to_json(stage));
-    if (stage.core >= 0) {
-      stages.back()["core"] = stage.core;
-    }
+  const Schedule& schedule = plan.schedule;
+  const Synchronisation& all = schedule.synchronisation;
+  PlanFile file{.plan = plan, .ties = schedule.graph.ties()};
+  file.updates = {.shard_states = std::string(name_of(all.shard_states)),
+                  .clips = all.clips};
+  file.schedule = {.name = plan.schedule_name,
+                   .microbatches = schedule.microbatches};
+  for (Rank rank; rank.value < std::ssize(schedule.rows); ++rank.value) {
+    file.schedule.rows.push_back(to_text(schedule.rows[rank.value], rank));
   }
-  Json json{
-      {"model", plan.model},
-      {"batch", plan.batch},
-      {"replicas", plan.replicas},
-      {"microbatches", plan.microbatches},
-      {"shard", kShardNames[static_cast<std::size_t>(plan.shard)]},
-      {"schedule", plan.schedule},
-      {"lend", plan.lend},
-      {"moving", plan.moving},
-      {"stages", stages},
-      {"predicted",
-       {{"step_ms", to_milliseconds(plan.step)}, {"bubble", plan.bubble}}}};
-  for (const MeshTried& mesh : plan.compared) {
-    json["compared"].push_back({{"replicas", mesh.replicas},
-                                {"devices", mesh.devices},
-                                {"step_ms", to_milliseconds(mesh.step)},
-                                {"peak_bytes", mesh.peak.value}});
-  }
-  return to_pretty_text(json);
+  return to_pretty_text(to_json_of(file));
 }
 
 Plan parse_plan(const std::string& json, const std::string& source) {
   const Json root = parse_json(json, source);
-  const JsonFields fields(root, source, "", plan_keys());
-  Plan plan{.model = fields.text("model"), .stages = {}};
-  plan.batch = fields.whole("batch", 1);
-  const auto most = std::min<std::int64_t>(plan.batch, INT_MAX);
-  plan.replicas = static_cast<int>(fields.whole("replicas", 1, most, 1));
-  plan.microbatches =
-      static_cast<int>(fields.whole("microbatches", 1, most / plan.replicas));
-  if (fields.has("shard")) {
-    plan.shard = shard_named(fields.text("shard"));
-  }
-  plan.schedule = fields.text("schedule");
-  plan.lend = fields.truth("lend", false);
-  plan.moving = fields.share("moving", 0.0);
-  for (const JsonFields& stage : fields.objects("stages", stage_keys())) {
-    plan.stages.push_back(read_stage(stage));
-  }
-  if (const auto predicted =
-          fields.object("predicted", {"step_ms", "bubble"})) {
-    plan.step = predicted->milliseconds("step_ms", Seconds{});
-    plan.bubble = predicted->share("bubble", 0);
-  }
-  if (fields.has("compared")) {
-    for (const JsonFields& mesh : fields.objects(
-             "compared", {"replicas", "devices", "step_ms", "peak_bytes"})) {
-      plan.compared.push_back(
-          {.replicas = static_cast<int>(mesh.whole("replicas", 1, INT_MAX)),
-           .devices = static_cast<int>(mesh.whole("devices", 1, INT_MAX)),
-           .step = mesh.milliseconds("step_ms"),
-           .peak = mesh.bytes("peak_bytes")});
-    }
-  }
-  return plan;
+  check_format(root, source);
+  PlanFile file = read_struct<PlanFile>(root, source, "");
+  file.plan.schedule_name = file.schedule.name;
+  file.plan.schedule = schedule_in(file, source);
+  return std::move(file.plan);
 }
 
 void save_plan(const Plan& plan, const std::filesystem::path& file) {

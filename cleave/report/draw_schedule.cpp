@@ -5,7 +5,6 @@
 #include <map>
 #include <string_view>
 
-#include "cleave/report/action_kind.h"
 #include "cleave/report/drawing.h"
 #include "cleave/report/svg.h"
 #include "cleave/report/text.h"
@@ -18,13 +17,12 @@ namespace {
 // Columns per second. Where there is room, the shortest action of a microbatch
 // gets a whole number of columns: equal stages then look equal.
 double columns_per_second(const Timeline& timeline, int available) {
-  const double length = timeline.length.value;
+  const double length = drawn_length(timeline).value;
   double shortest = length;
   for (const auto& row : timeline.rows) {
     for (const Span& span : row) {
       const double time = (span.end - span.start).value;
-      const Op op = span.action.op;
-      if (is_compute(op) && op != Op::update && time > 0) {
+      if (is_pass(span.action.op) && time > 0) {
         shortest = std::min(shortest, time);
       }
     }
@@ -44,12 +42,14 @@ struct Block {
   double end;
 };
 
+// Of the ops that `is_shown` takes.
 std::vector<Block> blocks(const std::vector<Span>& row,
+                          bool (*is_shown)(Op),
                           Seconds origin,
                           double scale) {
   std::vector<Block> found;
   for (const Span& span : row) {
-    if (is_compute(span.action.op)) {
+    if (is_shown(span.action.op)) {
       found.push_back({span.action,
                        (span.start - origin).value * scale,
                        (span.end - origin).value * scale});
@@ -67,24 +67,34 @@ bool is_dense(const std::vector<Block>& row) {
   return covered < static_cast<double>(row.size());
 }
 
-// What follows the label of a kind up to the end of the action.
-std::string_view line_of(const ActionKind& kind) {
-  return kind.letters == "F"   ? "─"
-         : kind.letters == "B" ? "═"
-         : kind.letters == "W" ? "┄"
-                               : "━";
+// What follows the label up to the end of the action.
+std::string_view line_of(Op op) {
+  switch (op) {
+    case Op::forward:
+      return "─";
+    case Op::backward:
+      return "═";
+    case Op::weight:
+      return "┄";
+    default:
+      return is_collective(op) ? "╌" : "━";
+  }
 }
 
-// The label, then a line up to the width; only the letter where the label does
+// Whether labels on the rank's lines need their stage.
+bool names_stages(const Timeline& timeline, std::size_t rank) {
+  return stages_of(timeline.rows[rank]).size() != 1;
+}
+
+// The label, then a line up to the width; only the letters where the label does
 // not fit.
 std::string labelled(const Action& action, bool with_stage, int width) {
-  const ActionKind& kind = kind_of(action);
   std::string label = to_text(action, with_stage);
   if (columns(label) > width) {
-    label = kind.letters;
+    label = traits(action.op).letters;
   }
   for (int column = columns(label); column < width; ++column) {
-    label += line_of(kind);
+    label += line_of(action.op);
   }
   return label;
 }
@@ -115,7 +125,7 @@ std::string sparse_row(const std::vector<Block>& row,
 std::string dense_row(const std::vector<Block>& row, int width) {
   std::map<std::string_view, std::vector<double>> filled;  // of every kind
   for (const auto& [action, begin, end] : row) {
-    auto& shares = filled[kind_of(action).letters];
+    auto& shares = filled[traits(action.op).letters];
     shares.resize(width, 0);
     for (int i = static_cast<int>(begin); i < width && i < end; ++i) {
       shares[i] += std::min(end, i + 1.0) - std::max<double>(begin, i);
@@ -135,13 +145,64 @@ std::string dense_row(const std::vector<Block>& row, int width) {
   return text;
 }
 
-std::string text_legend(const Timeline& timeline, bool mixed) {
-  const std::vector<ActionKind> kinds = compute_kinds(timeline);
+// Each at least a column wide, as far as the one before it leaves room.
+std::string marks_row(const std::vector<Block>& row,
+                      int width,
+                      bool with_stage) {
   std::string text;
-  for (const ActionKind& kind : kinds) {
-    text += std::string(kind.letters) + " " + std::string(kind.words) + ", ";
+  int drawn = 0;
+  for (const auto& [action, begin, end] : row) {
+    const int first = static_cast<int>(std::lround(begin));
+    const int last = static_cast<int>(std::lround(end));
+    const int start = std::max(drawn, std::min(first, width - 1));
+    const int least = first < drawn ? start : start + 1;
+    const int stop = std::min(width, std::max(last, least));
+    if (stop > start) {
+      text += std::string(start - drawn, ' ') +
+              labelled(action, with_stage, stop - start);
+      drawn = stop;
+    }
   }
-  text += !mixed ? "" : kinds.size() > 2 ? "▒ several, " : "▒ both, ";
+  return text;
+}
+
+// How a timeline stands on a terminal.
+struct TextLayout {
+  Seconds origin;
+  double scale = 0;  // columns per second
+  int width = 0;     // of the time line
+};
+
+std::string compute_line(const Timeline& timeline,
+                         std::size_t rank,
+                         const TextLayout& layout) {
+  const auto row =
+      blocks(timeline.rows[rank], is_compute, layout.origin, layout.scale);
+  return is_dense(row)
+             ? dense_row(row, layout.width)
+             : sparse_row(row, layout.width, names_stages(timeline, rank));
+}
+
+// Empty where the rank has none.
+std::string collectives_line(const Timeline& timeline,
+                             std::size_t rank,
+                             const TextLayout& layout) {
+  const auto row =
+      blocks(timeline.rows[rank], is_collective, layout.origin, layout.scale);
+  return marks_row(row, layout.width, names_stages(timeline, rank));
+}
+
+std::string text_legend(const Timeline& timeline, bool mixed) {
+  int kinds = 0;
+  std::string text;
+  for (const Op op : ops_of(timeline.rows)) {
+    if (is_compute(op) || is_collective(op)) {
+      kinds += is_compute(op) ? 1 : 0;
+      text += std::string(traits(op).letters) + " " +
+              std::string(traits(op).words) + ", ";
+    }
+  }
+  text += !mixed ? "" : kinds > 2 ? "▒ several, " : "▒ both, ";
   return text + "· idle; " + bubble_text(timeline) + "\n";
 }
 
@@ -158,8 +219,8 @@ struct Layout {
       : scale{.origin = first_start(timeline),
               .left = kLeft,
               .per_second =
-                  timeline.length.value > 0
-                      ? (kWidth - kLeft - kRight) / timeline.length.value
+                  drawn_length(timeline).value > 0
+                      ? (kWidth - kLeft - kRight) / drawn_length(timeline).value
                       : 0},
         pitch(std::clamp(600 / rows(timeline), 20.0, 38.0)),
         bottom(kTop + pitch * rows(timeline)) {}
@@ -189,15 +250,17 @@ std::string svg_row(const Timeline& timeline,
                               name,
                               {.size = 12, .fill = kText, .anchor = "end"});
   out += svg::rect({kLeft, y, kWidth - kLeft - kRight, height}, kIdle) + "\n";
-  return out + compute_blocks(timeline.rows[rank], layout.scale, {y, height});
+  out += compute_blocks(timeline.rows[rank], layout.scale, {y, height});
+  return out + network_marks(timeline.rows[rank],
+                             layout.scale,
+                             {y, height},
+                             y + layout.pitch,
+                             kWidth - kRight);
 }
 
 // Right of the title.
-std::string svg_legend(const Timeline& timeline) {
-  std::vector<LegendItem> items;
-  for (const ActionKind& kind : compute_kinds(timeline)) {
-    items.push_back({to_text(kind.first), std::string(kind.words)});
-  }
+std::string svg_legend(const std::vector<Op>& ops) {
+  std::vector<LegendItem> items = block_items(ops);
   items.push_back({std::string(kIdle), "idle"});
   return legend(items, kWidth - kRight - legend_width(items), 20);
 }
@@ -212,21 +275,20 @@ std::string draw_text(const Timeline& timeline, int width) {
   const auto indented = [&](const std::string& name) {
     return name + std::string(names - columns(name), ' ');
   };
-  const double scale = columns_per_second(timeline, std::max(1, width - names));
-  const int drawn =
-      static_cast<int>(std::lround(scale * timeline.length.value));
-  const Seconds origin = first_start(timeline);
+  const Seconds length = drawn_length(timeline);
+  TextLayout layout{
+      .origin = first_start(timeline),
+      .scale = columns_per_second(timeline, std::max(1, width - names))};
+  layout.width = static_cast<int>(std::lround(layout.scale * length.value));
   std::string text;
   for (std::size_t rank = 0; rank < timeline.rows.size(); ++rank) {
-    const std::string name = row_name(timeline, rank);
-    const auto row = blocks(timeline.rows[rank], origin, scale);
-    text += indented(name);
-    text += is_dense(row) ? dense_row(row, drawn)
-                          : sparse_row(row, drawn, name.starts_with("rank"));
-    text += "\n";
+    text += indented(row_name(timeline, rank)) +
+            compute_line(timeline, rank, layout) + "\n";
+    const std::string marks = collectives_line(timeline, rank, layout);
+    text += marks.empty() ? "" : indented("") + marks + "\n";
   }
-  const std::string end = to_text(timeline.length);
-  const int gap = std::max(1, drawn - 1 - columns(end));
+  const std::string end = to_text(length);
+  const int gap = std::max(1, layout.width - 1 - columns(end));
   text += indented("") + "0" + std::string(gap, ' ') + end + "\n";
   const bool mixed = text.find("▒") != std::string::npos;
   return text + indented("") + text_legend(timeline, mixed);
@@ -234,7 +296,9 @@ std::string draw_text(const Timeline& timeline, int width) {
 
 std::string draw_svg(const Timeline& timeline, const std::string& title) {
   const Layout layout(timeline);
-  const double height = std::round(layout.bottom + 62);
+  const std::vector<Op> ops = ops_of(timeline.rows);
+  const std::vector<LegendItem> marks = mark_items(ops);
+  const double height = std::round(layout.bottom + (marks.empty() ? 62 : 86));
   const std::string size = decimal(kWidth, 0) + " " + decimal(height, 0);
   std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\"" +
                     svg::attribute("width", decimal(kWidth, 0)) +
@@ -245,11 +309,11 @@ std::string draw_svg(const Timeline& timeline, const std::string& title) {
                     ">\n";
   out += svg::rect({0, 0, kWidth, height}, "#ffffff") + "\n";
   out += svg::text(20, 33, title, {.size = 17, .fill = kText}) + "\n";
-  out += svg_legend(timeline);
+  out += svg_legend(ops);
   for (std::size_t rank = 0; rank < timeline.rows.size(); ++rank) {
     out += svg_row(timeline, rank, layout);
   }
-  out += time_axis(ticks(timeline.length), layout.scale, layout.bottom);
+  out += time_axis(ticks(drawn_length(timeline)), layout.scale, layout.bottom);
   out += svg::text(kLeft,
                    layout.bottom + 46,
                    bubble_text(timeline) + ": the share of the " +
@@ -257,6 +321,7 @@ std::string draw_svg(const Timeline& timeline, const std::string& title) {
                        " that the devices spend waiting",
                    {.size = 12, .fill = kFaintText}) +
          "\n";
+  out += legend(marks, kLeft, layout.bottom + 59);
   return out + "</svg>\n";
 }
 

@@ -46,9 +46,10 @@ std::string compute_block(const Span& span,
   // A gap where there is room, and something to point at where there is none.
   const double width = full > 4 ? full - 1 : std::max(full, 0.4);
   const svg::Box box{scale.x(span.start), row.y, width, row.height};
-  const std::string label = span.action.op == Op::update
-                                ? to_text(span.action)
-                                : std::to_string(span.action.microbatch.value);
+  const OpTraits& kind = traits(span.action.op);
+  const std::string label = kind.index == IndexOf::microbatch
+                                ? std::to_string(span.action.index)
+                                : std::string(kind.letters);
   const double size = std::min(12.0, row.height * 0.6);
   std::string out = "<g class=\"action\"><title>" +
                     svg::escaped(hover_text(span, scale.origin)) + "</title>" +
@@ -56,7 +57,7 @@ std::string compute_block(const Span& span,
   // Digits are at most 0.62 of the font's size wide, and this letter little
   // more.
   if (width >= static_cast<double>(label.size()) * size * 0.62 + 3) {
-    const std::string ink = to_text(kind_of(span.action).text);
+    const std::string ink = to_text(paint_of(span.action.op).text);
     out += svg::text(box.x + width / 2,
                      box.y + box.height / 2 + size * 0.36,
                      label,
@@ -70,7 +71,36 @@ double item_width(const LegendItem& item) {
   return 20 + 6.4 * columns(item.words) + 18;
 }
 
+bool is_send(Op op) {
+  return traits(op).other_end && !is_receive(op);
+}
+
+// A sample per colour: what has one shares it.
+std::vector<LegendItem> samples(const std::vector<Op>& ops,
+                                bool (*is_shown)(Op),
+                                const std::string& before) {
+  std::vector<LegendItem> items;
+  for (const Op op : ops) {
+    if (!is_shown(op)) {
+      continue;
+    }
+    const std::string colour = to_text(paint_of(op).first);
+    const std::string words(traits(op).words);
+    const auto known = std::ranges::find(items, colour, &LegendItem::colour);
+    if (known == items.end()) {
+      items.push_back({colour, before + words});
+    } else {
+      known->words += ", " + words;
+    }
+  }
+  return items;
+}
+
 }  // namespace
+
+bool is_collective(Op op) {
+  return !is_compute(op) && !traits(op).other_end;
+}
 
 Seconds first_start(const Timeline& timeline) {
   Seconds first{std::numeric_limits<double>::infinity()};
@@ -82,6 +112,19 @@ Seconds first_start(const Timeline& timeline) {
     }
   }
   return std::isfinite(first.value) ? first : Seconds{};
+}
+
+Seconds drawn_length(const Timeline& timeline) {
+  const Seconds origin = first_start(timeline);
+  Seconds length = timeline.length;
+  for (const auto& row : timeline.rows) {
+    for (const Span& span : row) {
+      if (is_compute(span.action.op) || is_collective(span.action.op)) {
+        length = std::max(length, span.end - origin);
+      }
+    }
+  }
+  return length;
 }
 
 std::vector<StageId> stages_of(const std::vector<Span>& row) {
@@ -102,25 +145,20 @@ std::string row_name(const Timeline& timeline, std::size_t rank) {
                             : "rank " + std::to_string(rank);
 }
 
-std::vector<ActionKind> compute_kinds(const Timeline& timeline) {
-  std::set<std::string_view> seen;
-  for (const auto& row : timeline.rows) {
+std::vector<Op> ops_of(const std::vector<std::vector<Span>>& rows) {
+  std::set<Op> seen;
+  for (const auto& row : rows) {
     for (const Span& span : row) {
-      if (is_compute(span.action.op)) {
-        seen.insert(kind_of(span.action).letters);
-      }
+      seen.insert(span.action.op);
     }
   }
-  std::vector<ActionKind> kinds;
-  for (const ActionKind& kind : kActionKinds) {
-    if (seen.contains(kind.letters)) {
-      kinds.push_back(kind);
+  std::vector<Op> ops;
+  for (const OpTraits& kind : op_table()) {
+    if (seen.contains(kind.op)) {
+      ops.push_back(kind.op);
     }
   }
-  if (seen.contains(kOtherKind.letters)) {
-    kinds.push_back(kOtherKind);
-  }
-  return kinds;
+  return ops;
 }
 
 std::string bubble_text(const Timeline& timeline) {
@@ -149,13 +187,54 @@ std::string compute_blocks(const std::vector<Span>& row,
   for (const Span& span : row) {
     if (is_compute(span.action.op)) {
       const auto stage = std::ranges::lower_bound(stages, span.action.stage);
-      const Colour colour = shade(kind_of(span.action),
+      const Colour colour = shade(paint_of(span.action.op),
                                   static_cast<int>(stage - stages.begin()),
                                   static_cast<int>(stages.size()));
       out += compute_block(span, scale, place, colour);
     }
   }
   return out;
+}
+
+std::string network_marks(const std::vector<Span>& row,
+                          const TimeScale& scale,
+                          RowPlace place,
+                          double bottom,
+                          double right) {
+  const double top = place.y + place.height + 1.5;
+  const double height = std::min(3.0, bottom - top - 0.5);
+  std::string out;
+  for (const Span& span : row) {
+    const double begin = std::max(scale.left, scale.x(span.start));
+    const double end = std::min(right, scale.x(span.end));
+    if (is_compute(span.action.op) || end < begin) {
+      continue;
+    }
+    const svg::Box box{begin, top, std::max(end - begin, 1.2), height};
+    const std::string css =
+        is_collective(span.action.op) ? "collective" : "message";
+    out += "<g class=\"" + css + "\"><title>" +
+           svg::escaped(hover_text(span, scale.origin)) + "</title>" +
+           svg::rect(box, to_text(paint_of(span.action.op).first)) + "</g>\n";
+  }
+  return out;
+}
+
+std::vector<LegendItem> block_items(const std::vector<Op>& ops) {
+  return samples(ops, is_compute, "");
+}
+
+std::vector<LegendItem> mark_items(const std::vector<Op>& ops) {
+  std::vector<LegendItem> items = samples(ops, is_collective, "thin: ");
+  const auto add_message = [&](bool (*matches)(Op), const std::string& words) {
+    const auto op = std::ranges::find_if(ops, matches);
+    if (op != ops.end()) {
+      items.push_back({to_text(paint_of(*op).first), "thin: " + words});
+    }
+  };
+  add_message(is_receive, "waits for a message");
+  add_message(is_send, "sends one");
+  return items;
 }
 
 std::string legend(const std::vector<LegendItem>& items, double x, double y) {

@@ -4,14 +4,22 @@
 #include <string_view>
 #include <vector>
 
-#include "cleave/report/action_kind.h"
+#include "cleave/report/paint.h"
 #include "cleave/schedule/simulate.h"
 
 // What all drawings of timelines share.
 namespace cleave {
 
+// What mirrors do together, beside computing and messages: sums over replicas,
+// and weights or buffers that they hand each other.
+bool is_collective(Op op);
+
 // When the first computation starts: where a drawing begins.
 Seconds first_start(const Timeline& timeline);
+
+// From there on: as long as the timeline says, and at least to the end of all
+// computing and all collectives, which may end behind the last update.
+Seconds drawn_length(const Timeline& timeline);
 
 // The stages a rank computes, each once, in ascending order.
 std::vector<StageId> stages_of(const std::vector<Span>& row);
@@ -19,8 +27,8 @@ std::vector<StageId> stages_of(const std::vector<Span>& row);
 // "stage 2"; a rank that has several stages, or none, goes by its own number.
 std::string row_name(const Timeline& timeline, std::size_t rank);
 
-// The kinds of computation in a timeline, in the order of kActionKinds.
-std::vector<ActionKind> compute_kinds(const Timeline& timeline);
+// The ops in the rows, each once, in the order of the op table.
+std::vector<Op> ops_of(const std::vector<std::vector<Span>>& rows);
 
 // "bubble 33.3 %".
 std::string bubble_text(const Timeline& timeline);
@@ -59,6 +67,16 @@ std::string compute_blocks(const std::vector<Span>& row,
                            const TimeScale& scale,
                            RowPlace place);
 
+// One group per message and collective: its hover text and a thin mark below
+// the row, above `bottom`. A rank often waits for a step's first message
+// since before the step began; only what lies between the scale's left edge and
+// `right` is drawn.
+std::string network_marks(const std::vector<Span>& row,
+                          const TimeScale& scale,
+                          RowPlace place,
+                          double bottom,
+                          double right);
+
 // "B0 of stage 3: starts at 4.00 ms, takes 2.00 ms".
 std::string hover_text(const Span& span, Seconds origin);
 
@@ -68,6 +86,11 @@ struct LegendItem {
   std::string words;
   std::string css = {};
 };
+
+// Samples of the blocks, and of the thin marks. What has one colour shares a
+// sample: "norm, update".
+std::vector<LegendItem> block_items(const std::vector<Op>& ops);
+std::vector<LegendItem> mark_items(const std::vector<Op>& ops);
 
 // One line of samples whose upper left corner is at (x, y), and about how wide
 // it is.

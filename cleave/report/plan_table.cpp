@@ -89,24 +89,29 @@ std::string layers_text(const std::vector<std::string>& layers,
          shortened(layers.back(), last, dots) + count;
 }
 
-Seconds time_of(const StagePlan& stage) {
-  return stage.forward + stage.backward;
+// Of one microbatch, with the weight gradients.
+Seconds backward_of(const StagePrediction& stage) {
+  return stage.cost.backward + stage.cost.weight;
 }
 
-Seconds slowest(const Plan& plan) {
+Seconds time_of(const StagePrediction& stage) {
+  return stage.cost.forward + backward_of(stage);
+}
+
+Seconds slowest(const Prediction& prediction) {
   Seconds most;
-  for (const StagePlan& stage : plan.stages) {
+  for (const StagePrediction& stage : prediction.stages) {
     most = std::max(most, time_of(stage));
   }
   return most;
 }
 
-Seconds mean_time(const Plan& plan) {
+Seconds mean_time(const Prediction& prediction) {
   Seconds sum;
-  for (const StagePlan& stage : plan.stages) {
+  for (const StagePrediction& stage : prediction.stages) {
     sum += time_of(stage);
   }
-  return sum / static_cast<double>(plan.stages.size());
+  return sum / static_cast<double>(prediction.stages.size());
 }
 
 // "█████▋  94%"
@@ -119,36 +124,48 @@ std::string bar(double share, const Symbols& symbols) {
   return text + aligned(percent(share), 5, true);
 }
 
+// How ranks pick their next action; nothing where there is only one.
+std::string runner_text(const Plan& plan) {
+  if (plan.steals) {
+    return " | ranks steal work";
+  }
+  const bool says = plan.devices.size() > 1 && !plan.in_order_because.empty();
+  return says ? " | ranks in order: " + plan.in_order_because : "";
+}
+
 std::string heading(const Plan& plan, const Symbols& symbols) {
   std::int64_t layers = 0;
   for (const StagePlan& stage : plan.stages) {
     layers += std::ssize(stage.layers);
   }
-  const std::int64_t parts = std::int64_t{plan.replicas} * plan.microbatches;
+  const int microbatches = plan.schedule.microbatches;
+  const std::int64_t parts = std::int64_t{plan.replicas} * microbatches;
   const std::int64_t least = plan.batch / parts;
   const bool even = plan.batch % parts == 0;
   const std::string each =
       plan.replicas == 1 ? "" : std::to_string(plan.replicas) + " x ";
   return shortened(plan.model, kMostModelWidth, symbols.dots) + " | " +
          counted(layers, "layer") + " | batch " + std::to_string(plan.batch) +
-         " in " + each + std::to_string(plan.microbatches) +
-         (plan.microbatches == 1 ? " microbatch of " : " microbatches of ") +
+         " in " + each + std::to_string(microbatches) +
+         (microbatches == 1 ? " microbatch of " : " microbatches of ") +
          (even ? "" : std::to_string(least) + " or ") +
          counted(even ? least : least + 1, "sample") + " | " +
          (plan.replicas == 1 ? "" : counted(plan.replicas, "replica") + " | ") +
-         "schedule " + plan.schedule + (plan.lend ? " | devices lend" : "");
+         "schedule " + plan.schedule_name + runner_text(plan);
 }
 
-std::string prediction(const Plan& plan) {
-  if (plan.step.value <= 0) {
+std::string prediction_line(const Plan& plan) {
+  if (!plan.prediction) {
     return "not predicted";
   }
-  const double rate = static_cast<double>(plan.batch) / plan.step.value;
-  std::string text = "predicted | step " + to_text(plan.step) + " | " +
+  const Prediction& predicted = *plan.prediction;
+  const double rate = static_cast<double>(plan.batch) / predicted.step.value;
+  const Seconds most = slowest(predicted);
+  std::string text = "predicted | step " + to_text(predicted.step) + " | " +
                      decimal(rate, rate < 100 ? 1 : 0) +
-                     " samples/s | bubble " + percent(plan.bubble);
-  if (plan.stages.size() > 1 && slowest(plan).value > 0) {
-    text += " | slowest stage " + decimal(slowest(plan) / mean_time(plan), 2) +
+                     " samples/s | bubble " + percent(predicted.bubble);
+  if (predicted.stages.size() > 1 && most.value > 0) {
+    text += " | slowest stage " + decimal(most / mean_time(predicted), 2) +
             " x the mean";
   }
   return text;
@@ -157,7 +174,10 @@ std::string prediction(const Plan& plan) {
 // Why the plan has so many replicas; nothing where nobody had to choose.
 std::string comparison(const Plan& plan) {
   std::string text;
-  for (const MeshTried& mesh : plan.compared) {
+  if (!plan.prediction) {
+    return text;
+  }
+  for (const MeshTried& mesh : plan.prediction->compared) {
     text += text.empty() ? "compared  | " : "          | ";
     text += counted(mesh.replicas, "replica") + " of " +
             counted(mesh.devices, "device") + ": ";
@@ -167,6 +187,24 @@ std::string comparison(const Plan& plan) {
     text += mesh.replicas == plan.replicas ? ", chosen\n" : "\n";
   }
   return text;
+}
+
+// Parameters, forward, backward, peak and load of a stage.
+std::vector<std::string> predicted_cells(const Plan& plan,
+                                         std::size_t index,
+                                         const Symbols& symbols) {
+  if (!plan.prediction) {
+    return std::vector<std::string>(5, "-");
+  }
+  const StagePrediction& stage = plan.prediction->stages.at(index);
+  const Seconds most = slowest(*plan.prediction);
+  const double share = most.value > 0 ? time_of(stage) / most : 0;
+  const int rank = plan.stages[index].rank.value;
+  return {to_text(stage.parameters),
+          to_text(stage.cost.forward),
+          to_text(backward_of(stage)),
+          to_text(plan.prediction->peaks.at(rank)),
+          bar(share, symbols)};
 }
 
 // One row per stage; the layers are still to be written, into the room left.
@@ -179,19 +217,14 @@ std::vector<Column> columns_of(const Plan& plan, const Symbols& symbols) {
                             {"backward", true, {}},
                             {"peak", true, {}},
                             {"load", false, {}}};
-  const bool predicted = plan.step.value > 0;
-  const Seconds most = slowest(plan);
-  for (const StagePlan& stage : plan.stages) {
-    const double share = most.value > 0 ? time_of(stage) / most : 0;
-    const std::vector<std::string> row{
-        std::to_string(table[0].cells.size()),
-        shortened(stage.device, kMostDeviceWidth, symbols.dots),
-        "",
-        predicted ? to_text(stage.parameters) : "-",
-        predicted ? to_text(stage.forward) : "-",
-        predicted ? to_text(stage.backward) : "-",
-        predicted ? to_text(stage.peak) : "-",
-        predicted ? bar(share, symbols) : "-"};
+  for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
+    const int rank = plan.stages[stage].rank.value;
+    std::vector<std::string> row{
+        std::to_string(stage),
+        shortened(plan.devices.at(rank).name, kMostDeviceWidth, symbols.dots),
+        ""};
+    const std::vector<std::string> rest = predicted_cells(plan, stage, symbols);
+    row.insert(row.end(), rest.begin(), rest.end());
     for (std::size_t i = 0; i < row.size(); ++i) {
       table[i].cells.push_back(row[i]);
     }
@@ -236,7 +269,7 @@ std::string plan_table(const Plan& plan, bool ascii) {
     layers.cells[i] = layers_text(plan.stages[i].layers, room, symbols.dots);
   }
   return heading(plan, symbols) + "\n\n" + drawn(table, symbols) + "\n" +
-         prediction(plan) + "\n" + comparison(plan);
+         prediction_line(plan) + "\n" + comparison(plan);
 }
 
 }  // namespace cleave

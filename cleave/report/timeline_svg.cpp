@@ -17,20 +17,6 @@ constexpr double kPlotRight = kPictureWidth - kShares;
 constexpr double kHeading = 28;  // above the rows of a timeline
 constexpr int kNameColumns = 17;
 
-// As long as the timeline says, and at least as long as what is drawn.
-Seconds drawn_length(const Timeline& timeline) {
-  const Seconds origin = first_start(timeline);
-  Seconds length = timeline.length;
-  for (const auto& row : timeline.rows) {
-    for (const Span& span : row) {
-      if (is_compute(span.action.op)) {
-        length = std::max(length, span.end - origin);
-      }
-    }
-  }
-  return length;
-}
-
 // A timeline and where it stands on the picture.
 struct Part {
   std::string name;
@@ -42,6 +28,7 @@ struct Part {
   RowPlace place(std::size_t rank) const {
     return {top + pitch * static_cast<double>(rank), pitch * 0.78};
   }
+  double bottom_of(std::size_t rank) const { return place(rank).y + pitch; }
   double bottom() const { return place(timeline->rows.size()).y; }
 };
 
@@ -132,32 +119,6 @@ std::string row_frame(const StepComparison& step,
   return out + "\n";
 }
 
-bool is_receive(Op op) {
-  return op == Op::receive_forward || op == Op::receive_backward;
-}
-
-// A rank often waits for a step's first message since before the step began;
-// only what lies on the picture is drawn.
-std::string message_marks(const Part& part, std::size_t rank) {
-  const auto [y, height] = part.place(rank);
-  std::string out;
-  for (const Span& span : part.timeline->rows[rank]) {
-    const double begin = std::max(kNames, part.scale.x(span.start));
-    const double end = std::min(kPlotRight, part.scale.x(span.end));
-    if (is_compute(span.action.op) || end < begin) {
-      continue;
-    }
-    const svg::Box box{begin,
-                       y + height + 1.5,
-                       std::max(end - begin, 1.2),
-                       std::min(3.0, part.pitch - height - 2)};
-    out += "<g class=\"message\"><title>" +
-           svg::escaped(hover_text(span, part.scale.origin)) + "</title>" +
-           svg::rect(box, to_text(kind_of(span.action).first)) + "</g>\n";
-  }
-  return out;
-}
-
 // Through all rows, behind the blocks.
 std::string grid(const Ticks& marks, const std::vector<Part>& parts) {
   std::string out;
@@ -190,36 +151,14 @@ std::string predicted_end(const std::vector<Part>& parts) {
   return dashed(x, part.top - 4, parts.back().bottom() - part.top + 6);
 }
 
-// Every span of every part.
-std::vector<Span> all_spans(const std::vector<Part>& parts) {
-  std::vector<Span> spans;
+// In every part.
+std::vector<Op> all_ops(const std::vector<Part>& parts) {
+  std::vector<std::vector<Span>> rows;
   for (const Part& part : parts) {
-    for (const auto& row : part.timeline->rows) {
-      spans.insert(spans.end(), row.begin(), row.end());
-    }
+    rows.insert(
+        rows.end(), part.timeline->rows.begin(), part.timeline->rows.end());
   }
-  return spans;
-}
-
-std::vector<LegendItem> legend_items(const std::vector<Part>& parts) {
-  const std::vector<Span> spans = all_spans(parts);
-  std::vector<LegendItem> items;
-  for (const ActionKind& kind : compute_kinds(Timeline{.rows = {spans}})) {
-    items.push_back({to_text(kind.first), std::string(kind.words)});
-  }
-  items.push_back({std::string(kIdle), "idle", "idle"});
-  const auto has = [&](auto matches) {
-    return std::ranges::any_of(
-        spans, [&](const Span& span) { return matches(span.action.op); });
-  };
-  if (has(is_receive)) {
-    items.push_back(
-        {to_text(kind_of("RF").first), "thin: waits for a message"});
-  }
-  if (has([](Op op) { return !is_compute(op) && !is_receive(op); })) {
-    items.push_back({to_text(kind_of("SF").first), "thin: sends one"});
-  }
-  return items;
+  return ops_of(rows);
 }
 
 bool has_shades(const std::vector<Part>& parts) {
@@ -230,20 +169,35 @@ bool has_shades(const std::vector<Part>& parts) {
   });
 }
 
-std::string picture_legend(const std::vector<Part>& parts, double y) {
-  const std::vector<LegendItem> items = legend_items(parts);
+struct PictureLegend {
+  std::string svg;
+  int lines = 0;
+};
+
+// What blocks are, what marks are, what shades are: each a line from `y` down.
+PictureLegend picture_legend(const std::vector<Part>& parts, double y) {
+  constexpr double kPitch = 22;
   const svg::TextStyle style{.size = 12, .fill = kText, .css = "ink"};
-  std::string out = legend(items, kNames, y);
+  const std::vector<Op> ops = all_ops(parts);
+  std::vector<LegendItem> blocks = block_items(ops);
+  blocks.push_back({std::string(kIdle), "idle", "idle"});
+  PictureLegend drawn{legend(blocks, kNames, y), 1};
   if (parts.size() > 1) {
-    const double x = kNames + legend_width(items);
-    out += dashed(x + 7, y - 1, 16);
-    out += svg::text(x + 16, y + 11, "end of the prediction", style);
+    const double x = kNames + legend_width(blocks);
+    drawn.svg += dashed(x + 7, y - 1, 16);
+    drawn.svg += svg::text(x + 16, y + 11, "end of the prediction", style);
+  }
+  if (const auto marks = mark_items(ops); !marks.empty()) {
+    drawn.svg += legend(marks, kNames, y + kPitch * drawn.lines++);
   }
   if (has_shades(parts)) {
-    out += svg::text(
-        kNames, y + 33, "darker: a later stage of the same device", style);
+    drawn.svg += svg::text(kNames,
+                           y + 11 + kPitch * drawn.lines++,
+                           "darker: a later stage of the same device",
+                           style);
   }
-  return out + "\n";
+  drawn.svg += "\n";
+  return drawn;
 }
 
 // The rows of all parts; blocks hide the grid, and that the frames.
@@ -259,7 +213,11 @@ std::string picture_rows(const StepComparison& step,
       out += row_frame(step, part, rank);
       blocks += compute_blocks(
           part.timeline->rows[rank], part.scale, part.place(rank));
-      blocks += message_marks(part, rank);
+      blocks += network_marks(part.timeline->rows[rank],
+                              part.scale,
+                              part.place(rank),
+                              part.bottom_of(rank),
+                              kPlotRight);
     }
     out += "</g>\n";
     blocks += "</g>\n";
@@ -293,7 +251,8 @@ double busy_share(const Timeline& timeline, std::size_t rank) {
 std::string timeline_svg(const StepComparison& step, bool with_title) {
   const std::vector<Part> parts = laid_out(step, with_title ? 48 : 6);
   const double bottom = parts.back().bottom();
-  const double height = bottom + (has_shades(parts) ? 92 : 72);
+  const PictureLegend below = picture_legend(parts, bottom + 44);
+  const double height = bottom + 50 + 22 * below.lines;
   const std::string size = decimal(kPictureWidth, 0) + " " + decimal(height, 0);
   std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\"" +
                     svg::attribute("width", decimal(kPictureWidth, 0)) +
@@ -314,7 +273,7 @@ std::string timeline_svg(const StepComparison& step, bool with_title) {
   const Ticks marks = ticks(length);
   out += picture_rows(step, parts, marks);
   out += time_axis(marks, parts.back().scale, bottom);
-  return out + picture_legend(parts, bottom + 44) + "</svg>\n";
+  return out + below.svg + "</svg>\n";
 }
 
 }  // namespace cleave

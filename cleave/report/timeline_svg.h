@@ -27,7 +27,8 @@ double busy_share(const Timeline& timeline, std::size_t rank);
 
 // The prediction above the measurement on one axis of time, both from their
 // first computation: one row per device with its computations as blocks, and
-// below them, where they were measured, its messages as thin marks. Needs
+// below them, as thin marks, its collectives and, where they were measured, its
+// messages. Needs
 // nothing else: no scripts, no fonts. Follows the viewer's dark mode. Pointing
 // at a block tells what it is. Without the title it suits a page that has one.
 std::string timeline_svg(const StepComparison& step, bool with_title = true);

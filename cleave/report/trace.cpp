@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include "cleave/report/action_kind.h"
+#include "cleave/report/drawing.h"
 
 namespace cleave {
 namespace {
@@ -19,12 +19,31 @@ using TraceEvent = nlohmann::ordered_json;
 constexpr int kProcess = 1;
 constexpr int kStepsLane = 1;
 
-int compute_lane(int rank) {
-  return 2 * rank + 2;
+// The lanes of a rank: collectives run while messages do.
+enum class TraceLane { compute, messages, sums };
+constexpr int kRankLanes = 3;
+
+int lane_number(int rank, TraceLane lane) {
+  return kStepsLane + 1 + kRankLanes * rank + static_cast<int>(lane);
 }
 
-int message_lane(int rank) {
-  return 2 * rank + 3;
+TraceLane trace_lane(Op op) {
+  return is_compute(op)      ? TraceLane::compute
+         : is_collective(op) ? TraceLane::sums
+                             : TraceLane::messages;
+}
+
+// Of a slice, for viewers to filter by.
+const char* category(TraceLane lane) {
+  switch (lane) {
+    case TraceLane::compute:
+      return "compute";
+    case TraceLane::messages:
+      return "message";
+    case TraceLane::sums:
+      return "sum";
+  }
+  return "";
 }
 
 // An event and what decides its place in the file. Viewers sort by time and
@@ -53,17 +72,17 @@ std::optional<int> way(const Action& action, int stages) {
   const int out = 3 * action.stage.value;
   const int back = 3 * (2 * stages - 1 - action.stage.value);
   switch (action.op) {
-    case Op::receive_forward:
+    case Op::receive_values:
       return out;
     case Op::forward:
       return out + 1;
-    case Op::send_forward:
+    case Op::send_values:
       return out + 2;
-    case Op::receive_backward:
+    case Op::receive_gradients:
       return back;
     case Op::backward:
       return back + 1;
-    case Op::send_backward:
+    case Op::send_gradients:
       return back + 2;
     default:
       return std::nullopt;
@@ -180,58 +199,60 @@ class TraceWriter {
   }
 
   void add_spans(const StepTrace& step) {
-    std::map<Microbatch, int> flows;
+    std::map<int, int> flows;  // by microbatch
     for (std::size_t rank = 0; rank < step.measured.rows.size(); ++rank) {
       for (const Span& span : step.measured.rows[rank]) {
-        const auto [flow, is_new] =
-            flows.try_emplace(span.action.microbatch, flow_count_ + 1);
-        flow_count_ += is_new ? 1 : 0;
-        add_span(step, span, static_cast<int>(rank), flow->second);
+        int flow = 0;
+        if (way(span.action, stages_)) {
+          const auto [known, is_new] =
+              flows.try_emplace(span.action.index, flow_count_ + 1);
+          flow_count_ += is_new ? 1 : 0;
+          flow = known->second;
+        }
+        add_span(step, span, static_cast<int>(rank), flow);
       }
     }
   }
 
+  // A flow of zero: no arrow.
   void add_span(const StepTrace& step, const Span& span, int rank, int flow) {
     const Action& action = span.action;
-    const bool computes = is_compute(action.op);
-    const int lane = computes ? compute_lane(rank) : message_lane(rank);
+    const TraceLane kind = trace_lane(action.op);
+    const int lane = lane_number(rank, kind);
     const std::int64_t start = nanoseconds(step, span.start);
     const std::int64_t end = std::max(start, nanoseconds(step, span.end));
-    const std::optional<int> place = way(action, stages_);
-    Entry entry{.at = start,
-                .way = place.value_or(std::numeric_limits<int>::max()),
-                .microbatch = action.microbatch.value,
-                .event = slice(to_text(action),
-                               computes ? "compute" : "message",
-                               lane,
-                               start,
-                               end)};
-    entry.event["args"] = {{"kind", kind_of(action).words},
-                           {"stage", action.stage.value},
-                           {"step", step.step}};
-    if (action.op != Op::update) {
-      entry.event["args"]["microbatch"] = action.microbatch.value;
-    }
+    Entry entry{
+        .at = start,
+        .way = way(action, stages_).value_or(std::numeric_limits<int>::max()),
+        .microbatch = action.index,
+        .event = slice(to_text(action), category(kind), lane, start, end)};
+    entry.event["args"] = about(action, step.step);
     entries_.push_back(entry);
-    if (place) {
+    if (flow > 0) {
       // A receive waits from before its message was sent: its end is what
       // follows the send.
-      const bool receives =
-          action.op == Op::receive_forward || action.op == Op::receive_backward;
-      entry.at = receives ? std::max(start, end - 1) : start;
+      entry.at = is_receive(action.op) ? std::max(start, end - 1) : start;
       entry.flow = flow;
-      entry.event = arrow(action.microbatch, lane, entry.at, flow);
+      entry.event = arrow(action.index, lane, entry.at, flow);
       entries_.push_back(std::move(entry));
       ++points_[flow];
     }
   }
 
+  static TraceEvent about(const Action& action, std::int64_t step) {
+    const OpTraits& kind = traits(action.op);
+    TraceEvent args{
+        {"kind", kind.words}, {"stage", action.stage.value}, {"step", step}};
+    if (kind.index != IndexOf::nothing) {
+      args[kind.index == IndexOf::bucket ? "bucket" : "microbatch"] =
+          action.index;
+    }
+    return args;
+  }
+
   // Where it stands among its microbatch's arrows is known when all are there.
-  static TraceEvent arrow(Microbatch microbatch,
-                          int lane,
-                          std::int64_t at,
-                          int flow) {
-    return {{"name", "microbatch " + std::to_string(microbatch.value)},
+  static TraceEvent arrow(int microbatch, int lane, std::int64_t at, int flow) {
+    return {{"name", "microbatch " + std::to_string(microbatch)},
             {"cat", "microbatch"},
             {"ph", ""},
             {"bp", "e"},
@@ -249,8 +270,9 @@ class TraceWriter {
       const int rank = static_cast<int>(i);
       const std::string name =
           i < devices_.size() ? devices_[i] : "rank " + std::to_string(rank);
-      name_lane(compute_lane(rank), name);
-      name_lane(message_lane(rank), name + " messages");
+      name_lane(lane_number(rank, TraceLane::compute), name);
+      name_lane(lane_number(rank, TraceLane::messages), name + " messages");
+      name_lane(lane_number(rank, TraceLane::sums), name + " sums");
     }
   }
 

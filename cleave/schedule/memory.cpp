@@ -1,33 +1,25 @@
 #include "cleave/schedule/memory.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <utility>
 
+#include "cleave/schedule/complete.h"
 #include "cleave/schedule/order.h"
 
 namespace cleave {
 namespace {
 
-bool makes_gradients(Op op, bool split) {
-  return op == Op::weight || (op == Op::backward && !split);
-}
-
 // Those that leave some gradients of weights to a W.
 std::set<StageId> stages_with_weights(const Row& row) {
   std::set<StageId> stages;
-  for (const auto& [op, microbatch, stage] : row) {
-    if (op == Op::weight) {
-      stages.insert(stage);
+  for (const Action& action : row) {
+    if (action.op == Op::weight) {
+      stages.insert(action.stage);
     }
   }
   return stages;
-}
-
-// With what the first to make gradients needs.
-StageBytes as_for_the_first(StageBytes bytes) {
-  bytes.whole_need = bytes.first_whole_need;
-  bytes.weight_need = bytes.first_weight_need;
-  return bytes;
 }
 
 // A B without W where the stage has other Ws does both, one after the other.
@@ -38,34 +30,119 @@ Bytes needed_by_both(const StageBytes& bytes) {
   return std::max(bytes.backward_need, after) + bytes.sums;
 }
 
+// How far each rank must have come, at least: the place of the last action of
+// its row that has surely ended.
+using Progress = std::vector<int>;
+
+// The memory of one rank: what it keeps, and what it made and others have
+// perhaps not taken.
+class RankMemory {
+ public:
+  // The next action of its row begins, for which all of `progress` has ended.
+  void begin(const MemoryUse& use, const Progress& progress) {
+    std::erase_if(in_flight_, [&](const auto& message) {
+      const auto& [taker, bytes] = message;
+      const bool taken = progress[taker.rank.value] >= taker.position;
+      now_ = taken ? now_ - bytes : now_;
+      return taken;
+    });
+    note(use.needed);
+    now_ += use.change;
+    note({});
+  }
+
+  void hand_on(const Place& taker, Bytes bytes) {
+    in_flight_.emplace_back(taker, bytes);
+    now_ += bytes;
+    note({});
+  }
+
+  Bytes peak() const { return peak_; }
+
+ private:
+  void note(Bytes more) { peak_ = std::max(peak_, now_ + more); }
+
+  std::vector<std::pair<Place, Bytes>> in_flight_;
+  Bytes now_;
+  Bytes peak_;
+};
+
+// Runs a schedule with any timing, and follows what must have ended before
+// what.
+class AnyTiming {
+ public:
+  AnyTiming(const Schedule& schedule, const std::vector<StageBytes>& stages)
+      : schedule_(schedule),
+        stages_(stages),
+        order_(schedule),
+        uses_(memory_uses(schedule, stages)),
+        before_(schedule.rows.size()),
+        ranks_(schedule.rows.size()) {}
+
+  std::vector<Bytes> peaks() {
+    order_.run([this](const Place& place) { visit(place); });
+    std::vector<Bytes> peaks;
+    for (const RankMemory& rank : ranks_) {
+      peaks.push_back(rank.peak());
+    }
+    return peaks;
+  }
+
+ private:
+  void visit(const Place& place) {
+    const auto& [rank, position] = place;
+    const Action& action = schedule_.rows[rank.value][position];
+    RankMemory& memory = ranks_[rank.value];
+    before_[rank.value].push_back(before(action, place));
+    memory.begin(uses_[rank.value][position], before_[rank.value].back());
+    for (const Action& taker : takers_of(action, schedule_.graph)) {
+      if (const auto where = order_.place(taker)) {
+        const HandedOn handed = handed_on_by(action, stages_);
+        memory.hand_on(*where, handed.until_taken + handed.until_done);
+      }
+    }
+  }
+
+  Progress before(const Action& action, const Place& place) const {
+    const auto& [rank, position] = place;
+    Progress progress = position == 0 ? Progress(ranks_.size(), -1)
+                                      : before_[rank.value][position - 1];
+    progress[rank.value] = position - 1;
+    for (const Place& need : order_.waits_for(action, rank)) {
+      const Progress& others = before_[need.rank.value][need.position];
+      for (std::size_t i = 0; i < progress.size(); ++i) {
+        progress[i] = std::max(progress[i], others[i]);
+      }
+      int& of_need = progress[need.rank.value];
+      of_need = std::max(of_need, need.position);
+    }
+    return progress;
+  }
+
+  const Schedule& schedule_;
+  const std::vector<StageBytes>& stages_;
+  Order order_;
+  std::vector<std::vector<MemoryUse>> uses_;
+  std::vector<std::vector<Progress>> before_;  // every action that has run
+  std::vector<RankMemory> ranks_;
+};
+
 }  // namespace
 
 std::vector<int> peak_in_flight(const Schedule& schedule) {
-  std::vector<int> now(schedule.stages, 0);
-  std::vector<int> peak(schedule.stages, 0);
+  std::vector<int> now(schedule.stages(), 0);
+  std::vector<int> peak(schedule.stages(), 0);
   for (const Row& row : schedule.rows) {
-    for (const auto& [op, microbatch, stage] : row) {
-      int& count = now.at(stage.value);
-      count += op == Op::forward ? 1 : op == Op::backward ? -1 : 0;
-      peak.at(stage.value) = std::max(peak.at(stage.value), count);
+    for (const Action& action : row) {
+      int& count = now.at(action.stage.value);
+      count += action.op == Op::forward    ? 1
+               : action.op == Op::backward ? -1
+                                           : 0;
+      int& most = peak.at(action.stage.value);
+      most = std::max(most, count);
     }
   }
   return peak;
-}
-
-Bytes change_by(Op op, const StageBytes& bytes, bool split) {
-  const Bytes later = split ? bytes.kept_for_weights : Bytes{};
-  return op == Op::forward    ? bytes.kept
-         : op == Op::backward ? later - bytes.kept
-                              : Bytes{} - later;
-}
-
-Bytes needed_for(Op op, const StageBytes& bytes, bool split) {
-  const Bytes needed = op == Op::forward  ? bytes.forward_need
-                       : op == Op::weight ? bytes.weight_need
-                       : split            ? bytes.backward_need
-                                          : bytes.whole_need;
-  return needed + (makes_gradients(op, split) ? bytes.sums : Bytes{});
 }
 
 std::vector<std::vector<MemoryUse>> memory_uses(
@@ -75,29 +152,22 @@ std::vector<std::vector<MemoryUse>> memory_uses(
   for (const Row& row : schedule.rows) {
     std::vector<MemoryUse>& of_row = uses.emplace_back();
     const std::set<StageId> with_weights = stages_with_weights(row);
-    std::set<StageId> has_gradients;
-    for (const auto& [op, microbatch, stage] : row) {
-      MemoryUse& use = of_row.emplace_back();
-      if (!is_compute(op)) {
-        continue;
+    for (const Action& action : row) {
+      const StageBytes& bytes = stages.at(action.stage.value);
+      const bool split = order.is_split(action.stage, action.index);
+      MemoryUse use = traits(action.op).memory(bytes, split);
+      if (action.op == Op::backward && !split &&
+          with_weights.contains(action.stage)) {
+        use.needed = needed_by_both(bytes);
       }
-      const StageBytes& bytes = stages.at(stage.value);
-      const bool split = order.is_split(stage, microbatch);
-      const bool is_first =
-          makes_gradients(op, split) && has_gradients.insert(stage).second;
-      const StageBytes now = is_first ? as_for_the_first(bytes) : bytes;
-      use = {needed_for(op, now, split), change_by(op, now, split)};
-      if (op == Op::backward && !split && with_weights.contains(stage)) {
-        use.needed = needed_by_both(now);
-      }
-      use.change += is_first ? bytes.gradients : Bytes{};
+      of_row.push_back(use);
     }
   }
   return uses;
 }
 
-std::vector<Bytes> peak_bytes(const Schedule& schedule,
-                              const std::vector<StageBytes>& stages) {
+std::vector<Bytes> row_peaks(const Schedule& schedule,
+                             const std::vector<StageBytes>& stages) {
   std::vector<Bytes> peaks;
   for (const std::vector<MemoryUse>& row : memory_uses(schedule, stages)) {
     Bytes now;
@@ -108,6 +178,37 @@ std::vector<Bytes> peak_bytes(const Schedule& schedule,
     }
   }
   return peaks;
+}
+
+std::vector<Bytes> peak_bytes(const Schedule& schedule,
+                              const std::vector<StageBytes>& stages) {
+  const Schedule passes = passes_of(schedule);
+  return AnyTiming(passes, stages).peaks();
+}
+
+HandedOn handed_on_by(const Action& action,
+                      const std::vector<StageBytes>& stages) {
+  const StageBytes& bytes = stages.at(action.stage.value);
+  switch (action.op) {
+    case Op::forward:
+      return {bytes.leaving, {}};
+    case Op::backward:
+      return {bytes.returning, bytes.shared};
+    default:
+      return {};
+  }
+}
+
+std::vector<Action> takers_of(const Action& action, const StageGraph& graph) {
+  std::vector<Action> takers;
+  if (action.op == Op::forward || action.op == Op::backward) {
+    for (const StageId stage : action.op == Op::forward
+                                   ? graph.readers(action.stage)
+                                   : graph.sources(action.stage)) {
+      takers.push_back({action.op, stage, action.index, action.step});
+    }
+  }
+  return takers;
 }
 
 }  // namespace cleave

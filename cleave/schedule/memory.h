@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "cleave/schedule/costs.h"
+#include "cleave/schedule/op.h"
 #include "cleave/schedule/schedule.h"
 #include "cleave/units.h"
 
@@ -10,50 +12,36 @@ namespace cleave {
 
 // For every stage, the most microbatches whose forward has run and whose
 // backward has not: how many it must keep in memory. Does not count what a
-// split backward keeps for its W: peak_bytes() does.
+// split backward keeps for its W: row_peaks() does.
 // REQUIRES: problems(schedule) is empty.
 std::vector<int> peak_in_flight(const Schedule& schedule);
 
-// What a stage keeps of one microbatch.
-struct StageBytes {
-  Bytes kept;              // from F to B
-  Bytes kept_for_weights;  // from B to W, where the schedule has W
-  // Above what there was before, at most:
-  Bytes forward_need;       // while it does F
-  Bytes backward_need;      // a B that leaves a W
-  Bytes whole_need;         // a B that leaves none
-  Bytes first_whole_need;   // the first of those
-  Bytes weight_need;        // a W
-  Bytes first_weight_need;  // the first of those
-  Bytes gradients;          // of the weights: from the first one on
-  Bytes sums;               // beside that, while gradients are made
-  Bytes leaving;            // from F until the next stage takes it
-  Bytes returning;          // from B until the stage before takes it
-  Bytes shared;             // from B until that of the stage before has ended
-};
-
-// By how much what a rank keeps changes with a compute action of the stage, and
-// what it needs while it does that, above what it kept before, unless it is the
-// first to make gradients. `split`: the microbatch has a W. A B without one
-// needs what is said here where its whole stage has none.
-Bytes change_by(Op op, const StageBytes& bytes, bool split);
-Bytes needed_for(Op op, const StageBytes& bytes, bool split);
-
-// What an action of a row does to the memory of its rank.
-struct MemoryUse {
-  Bytes needed;  // while it runs, above what is kept
-  Bytes change;  // of what is kept, when it has ended
-};
-
-// For every rank, of every action of its row, messages too.
+// For every rank, of every action of its row.
 // REQUIRES: problems(schedule) is empty; one entry of `stages` per stage.
 std::vector<std::vector<MemoryUse>> memory_uses(
     const Schedule& schedule, const std::vector<StageBytes>& stages);
 
 // For every rank, the most that it needs at any place of its row, all its
-// stages together.
-// REQUIRES: problems(schedule) is empty; one entry of `stages` per stage.
+// stages together, without messages in flight.
+// REQUIRES: as above.
+std::vector<Bytes> row_peaks(const Schedule& schedule,
+                             const std::vector<StageBytes>& stages);
+
+// For every rank, an upper bound of what it needs when every rank does its row
+// in order, messages in flight included, for any timing.
+// REQUIRES: as above.
 std::vector<Bytes> peak_bytes(const Schedule& schedule,
                               const std::vector<StageBytes>& stages);
+
+// What an action leaves in its rank's memory for the ranks that take it.
+struct HandedOn {
+  Bytes until_taken;  // until the taker begins
+  Bytes until_done;   // until the taker has ended
+};
+HandedOn handed_on_by(const Action& action,
+                      const std::vector<StageBytes>& stages);
+
+// The actions that take what this one hands on.
+std::vector<Action> takers_of(const Action& action, const StageGraph& graph);
 
 }  // namespace cleave

@@ -7,11 +7,6 @@
 namespace cleave {
 namespace {
 
-bool is_of_the_way_back(Op op) {
-  return op == Op::backward || op == Op::weight || op == Op::send_backward ||
-         op == Op::receive_backward;
-}
-
 // For every stage, the rank with most of its actions.
 std::unordered_map<int, Rank> find_owners(const Schedule& schedule) {
   std::map<std::pair<int, int>, int> counts;  // by stage and rank
@@ -40,7 +35,7 @@ std::size_t Order::ActionHash::operator()(const Action& action) const {
   // stages and ops over the table.
   return static_cast<std::size_t>(action.op) * 0x9e3779b97f4a7c15U +
          static_cast<std::size_t>(action.stage.value) * 0x10000001bU +
-         static_cast<std::size_t>(action.microbatch.value);
+         static_cast<std::size_t>(action.index);
 }
 
 Order::Order(const Schedule& schedule)
@@ -48,11 +43,19 @@ Order::Order(const Schedule& schedule)
   for (int rank = 0; const Row& row : schedule.rows) {
     for (int position = 0; const Action& action : row) {
       places_.emplace(action, Place{Rank{rank}, position});
-      has_messages_ = has_messages_ || !is_compute(action.op);
-      has_backward_ = has_backward_ || is_of_the_way_back(action.op);
+      is_complete_ = is_complete_ || !is_pass(action.op);
+      has_backward_ =
+          has_backward_ || action.op == Op::backward || action.op == Op::weight;
       ++position;
     }
     ++rank;
+  }
+  for (const Row& row : schedule.rows) {
+    for (const Action& action : row) {
+      if (adds_gradients(action.op, is_split(action.stage, action.index))) {
+        completes_.insert_or_assign(action.stage.value, action);
+      }
+    }
   }
 }
 
@@ -66,77 +69,32 @@ std::optional<Rank> Order::owner(StageId stage) const {
   return found == owners_.end() ? std::nullopt : std::optional(found->second);
 }
 
-bool Order::is_split(StageId stage, Microbatch microbatch) const {
-  return places_.contains({Op::weight, microbatch, stage});
+std::vector<StageId> Order::stages_of(Rank rank) const {
+  std::vector<StageId> stages;
+  for (StageId stage; stage.value < schedule_.stages(); ++stage.value) {
+    if (owner(stage) == rank) {
+      stages.push_back(stage);
+    }
+  }
+  return stages;
 }
 
-bool Order::crosses(StageId stage) const {
-  const bool inner = stage.value >= 0 && stage.value + 1 < schedule_.stages;
-  return inner && owner(stage) != owner(StageId{stage.value + 1});
+bool Order::is_split(StageId stage, int microbatch) const {
+  return places_.contains({Op::weight, stage, microbatch});
 }
 
-std::optional<Action> Order::received_for(const Action& action) const {
-  const auto [op, microbatch, stage] = action;
-  if (op == Op::forward && crosses(StageId{stage.value - 1})) {
-    return Action{Op::receive_forward, microbatch, stage};
-  }
-  if (op == Op::backward && crosses(stage)) {
-    return Action{Op::receive_backward, microbatch, stage};
-  }
-  return std::nullopt;
+bool Order::crosses(StageId from, StageId to) const {
+  return owner(from) != owner(to);
 }
 
-std::optional<Action> Order::sent_after(const Action& action) const {
-  const auto [op, microbatch, stage] = action;
-  if (op == Op::forward && crosses(stage)) {
-    return Action{Op::send_forward, microbatch, stage};
-  }
-  if (op == Op::backward && crosses(StageId{stage.value - 1})) {
-    return Action{Op::send_backward, microbatch, stage};
-  }
-  return std::nullopt;
+std::optional<Action> Order::completes(StageId stage) const {
+  const auto found = completes_.find(stage.value);
+  return found == completes_.end() ? std::nullopt
+                                   : std::optional(found->second);
 }
 
 std::vector<Action> Order::needs(const Action& action) const {
-  const auto [op, microbatch, stage] = action;
-  const StageId previous{stage.value - 1};
-  const StageId next{stage.value + 1};
-  const bool first = stage.value <= 0;
-  const bool last = next.value >= schedule_.stages;
-  const auto comes_by_message = [this](StageId before_cut) {
-    return has_messages_ && crosses(before_cut);
-  };
-  const Action forward{Op::forward, microbatch, stage};
-  const Action backward{Op::backward, microbatch, stage};
-  switch (op) {
-    case Op::forward:
-      if (first) {
-        return {};
-      }
-      return {comes_by_message(previous)
-                  ? Action{Op::receive_forward, microbatch, stage}
-                  : Action{Op::forward, microbatch, previous}};
-    case Op::backward:
-      if (last) {
-        return {forward};
-      }
-      return {forward,
-              comes_by_message(stage)
-                  ? Action{Op::receive_backward, microbatch, stage}
-                  : Action{Op::backward, microbatch, next}};
-    case Op::send_forward:
-      return {forward};
-    case Op::weight:
-    case Op::send_backward:
-      return {backward};
-    case Op::receive_forward:
-      return {{Op::send_forward, microbatch, previous}};
-    case Op::receive_backward:
-      return {{Op::send_backward, microbatch, next}};
-    case Op::update:
-      return {};
-  }
-  return {};
+  return traits(action.op).needs(*this, action);
 }
 
 std::vector<Place> Order::waits_for(const Action& action, Rank rank) const {

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cleave/schedule/op.h"
 #include "cleave/schedule/schedule.h"
 
 namespace cleave {
@@ -17,34 +18,40 @@ struct Place {
   auto operator<=>(const Place&) const = default;
 };
 
-// What must have run before what. The one description of a pipeline's order:
-// the passes, the validator and the simulator read it. Takes any schedule,
-// also a broken one. Keeps a reference to it.
+// What must have run before what in one schedule. The needs of op.h are written
+// with it; pass, validator, simulator, memory and runners read them. Takes any
+// schedule, also a broken one. Keeps a reference to it.
 class Order {
  public:
   explicit Order(const Schedule& schedule);
 
+  const Schedule& schedule() const { return schedule_; }
+
   // Where the action stands; of several places the first.
   std::optional<Place> place(const Action& action) const;
+  bool has(const Action& action) const { return place(action).has_value(); }
 
   // The rank that has the stage; of several the one that does most of it.
   std::optional<Rank> owner(StageId stage) const;
+  std::vector<StageId> stages_of(Rank rank) const;  // ascending
 
   // Whether the backward of this microbatch leaves the weight gradients to a W.
-  bool is_split(StageId stage, Microbatch microbatch) const;
+  bool is_split(StageId stage, int microbatch) const;
 
-  // Whether values between `stage` and the next one change ranks.
-  bool crosses(StageId stage) const;
+  // Whether the two are stages of different ranks.
+  bool crosses(StageId from, StageId to) const;
 
-  // The messages that belong to a compute action: what it receives before, and
-  // what it sends behind.
-  std::optional<Action> received_for(const Action& action) const;
-  std::optional<Action> sent_after(const Action& action) const;
+  // The last action that adds to the stage's gradients; none where nothing goes
+  // back.
+  std::optional<Action> completes(StageId stage) const;
 
-  bool has_messages() const { return has_messages_; }
+  // False: a schedule of F, B and W alone, which a pass has still to complete.
+  bool is_complete() const { return is_complete_; }
 
-  // False: nothing goes back, as when a network is judged and not trained.
+  // False: nothing goes back, as when a network is evaluated.
   bool has_backward() const { return has_backward_; }
+
+  int ranks() const { return static_cast<int>(schedule_.rows.size()); }
 
   // What must have run before `action` can, whether the schedule has it or not.
   std::vector<Action> needs(const Action& action) const;
@@ -65,8 +72,9 @@ class Order {
 
   const Schedule& schedule_;
   std::unordered_map<Action, Place, ActionHash> places_;
-  std::unordered_map<int, Rank> owners_;  // by stage
-  bool has_messages_ = false;
+  std::unordered_map<int, Rank> owners_;       // by stage
+  std::unordered_map<int, Action> completes_;  // by stage
+  bool is_complete_ = false;
   bool has_backward_ = false;
 };
 

@@ -1,36 +1,16 @@
 #include "cleave/schedule/schedule.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 
 #include "cleave/error.h"
+#include "cleave/schedule/op.h"
 
 namespace cleave {
 namespace {
 
-struct OpText {
-  Op op;
-  std::string_view text;
-};
-
-constexpr std::array kOpTexts{
-    OpText{Op::forward, "F"},
-    OpText{Op::backward, "B"},
-    OpText{Op::weight, "W"},
-    OpText{Op::receive_forward, "RF"},
-    OpText{Op::send_forward, "SF"},
-    OpText{Op::receive_backward, "RB"},
-    OpText{Op::send_backward, "SB"},
-    OpText{Op::update, "U"},
-};
-
 // Far beyond any real schedule; counting up from it cannot overflow.
 constexpr int kLargestNumber = 99'999;
-
-std::string_view text_of(Op op) {
-  return std::ranges::find(kOpTexts, op, &OpText::op)->text;
-}
 
 std::string to_text(const Row& row, bool with_stage) {
   std::string text;
@@ -59,6 +39,15 @@ int take_number(std::string_view& text) {
   return problem == std::errc() && number <= kLargestNumber ? number : -1;
 }
 
+std::string known_letters() {
+  std::string all;
+  for (const OpTraits& each : op_table()) {
+    all += (all.empty() ? "" : ", ") + std::string(each.letters);
+  }
+  return all;
+}
+
+// Only the spelling that to_text gives: no "F01", no "F0x", no "F-1".
 Action parse_action(std::string_view word, StageId stage) {
   std::string_view rest = word;
   const int named_stage = take_number(rest);
@@ -66,27 +55,33 @@ Action parse_action(std::string_view word, StageId stage) {
   const std::string_view letters =
       rest.substr(0, rest.find_first_of("0123456789"));
   rest.remove_prefix(letters.size());
-  const int microbatch = take_number(rest);
-  const auto* const known = std::ranges::find(kOpTexts, letters, &OpText::text);
-  if (known != kOpTexts.end()) {
-    const Action action{known->op,
-                        Microbatch{microbatch},
-                        with_stage ? StageId{named_stage} : stage};
-    // Only the spelling that to_text gives: no "F01", no "F0x", no "F-1".
-    if (microbatch >= 0 && to_text(action, with_stage) == word) {
+  const auto known = std::ranges::find(op_table(), letters, &OpTraits::letters);
+  if (known != op_table().end()) {
+    const bool has_index = known->index != IndexOf::nothing;
+    const Action action{.op = known->op,
+                        .stage = with_stage ? StageId{named_stage} : stage,
+                        .index = has_index ? take_number(rest) : 0,
+                        .step = {}};
+    if (action.index >= 0 && to_text(action, with_stage) == word) {
       return action;
     }
   }
   fail("'" + std::string(word) + "' is no action of a schedule",
-       "Write F, B, W, RF, SF, RB or SB and the number of the microbatch, such "
-       "as F0, with the stage in front where a rank has several: 2F0.");
+       "Write one of " + known_letters() +
+           " and the number of the microbatch or bucket, such as F0, with the "
+           "stage in front where a rank has several: 2F0.");
 }
 
 }  // namespace
 
-bool is_compute(Op op) {
-  return op == Op::forward || op == Op::backward || op == Op::weight ||
-         op == Op::update;
+int reduce_count(const Schedule& schedule, StageId stage) {
+  const Synchronisation& all = schedule.synchronisation;
+  if (!all.mirrored() || !schedule.graph.contains(stage)) {
+    return 0;
+  }
+  return all.shard_states == ShardStates::gradients
+             ? schedule.microbatches
+             : all.buckets.at(static_cast<std::size_t>(stage.value));
 }
 
 bool has_only(const Row& row, StageId stage) {
@@ -96,20 +91,24 @@ bool has_only(const Row& row, StageId stage) {
 
 std::string to_text(const Action& action, bool with_stage) {
   std::string text = with_stage ? std::to_string(action.stage.value) : "";
-  text += text_of(action.op);
-  return action.op == Op::update
-             ? text  // is of all microbatches
-             : text + std::to_string(action.microbatch.value);
+  const OpTraits& kind = traits(action.op);
+  text += kind.letters;
+  return kind.index == IndexOf::nothing ? text
+                                        : text + std::to_string(action.index);
 }
 
 std::string to_text(const Row& row) {
   return to_text(row, !row.empty() && !has_only(row, row.front().stage));
 }
 
+std::string to_text(const Row& row, Rank rank) {
+  return to_text(row, !has_only(row, StageId{rank.value}));
+}
+
 std::string to_text(const Schedule& schedule) {
   std::string text;
   for (int rank = 0; const Row& row : schedule.rows) {
-    const std::string words = to_text(row, !has_only(row, StageId{rank}));
+    const std::string words = to_text(row, Rank{rank});
     text += "rank " + std::to_string(rank) + ":";
     text += words.empty() ? "\n" : " " + words + "\n";
     ++rank;
@@ -130,6 +129,7 @@ Row parse_row(std::string_view text, StageId stage) {
 
 Schedule parse_schedule(std::string_view text) {
   Schedule schedule;
+  int stages = 1;
   while (!text.empty()) {
     std::string_view line = take_until('\n', text);
     const int rank = static_cast<int>(schedule.rows.size());
@@ -142,11 +142,14 @@ Schedule parse_schedule(std::string_view text) {
     line.remove_prefix(start.size());
     schedule.rows.push_back(parse_row(line, StageId{rank}));
     for (const Action& action : schedule.rows.back()) {
-      schedule.stages = std::max(schedule.stages, action.stage.value + 1);
-      schedule.microbatches =
-          std::max(schedule.microbatches, action.microbatch.value + 1);
+      stages = std::max(stages, action.stage.value + 1);
+      if (traits(action.op).index == IndexOf::microbatch) {
+        schedule.microbatches =
+            std::max(schedule.microbatches, action.index + 1);
+      }
     }
   }
+  schedule.graph = StageGraph(stages);
   return schedule;
 }
 

@@ -5,93 +5,124 @@
 #include <string>
 
 #include "cleave/error.h"
+#include "cleave/schedule/complete.h"
 #include "cleave/schedule/order.h"
-#include "cleave/schedule/search/period_timer.h"
 #include "cleave/schedule/validate.h"
 
 namespace cleave {
 namespace {
 
-void check_times(const std::vector<Seconds>& times,
-                 int wanted,
-                 const std::string& what) {
-  if (std::ssize(times) != wanted) {
-    fail("the schedule needs " + std::to_string(wanted) + " times for the " +
-             what + ", and has " + std::to_string(times.size()),
-         "Give one per stage, and one per cut between stages for messages.");
+void check_time(Seconds time, int stage, const std::string& what) {
+  if (!std::isfinite(time.value) || time.value < 0) {
+    fail("the time of stage " + std::to_string(stage) + " for " + what +
+             " is " + std::to_string(time.value),
+         "Give times of zero or more seconds.");
   }
-  for (const Seconds time : times) {
-    if (!std::isfinite(time.value) || time.value < 0) {
-      fail("a time for the " + what + " is " + std::to_string(time.value),
-           "Give times of zero or more seconds.");
+}
+
+Schedule checked(const Schedule& schedule, const ScheduleCosts& costs) {
+  check(schedule);
+  check_costs(costs, schedule.stages());
+  return Order(schedule).is_complete() ? schedule : complete(schedule);
+}
+
+// Runs steps of one schedule, one after the other.
+class Simulator {
+ public:
+  Simulator(const Schedule& schedule, const ScheduleCosts& costs)
+      : schedule_(schedule),
+        order_(schedule),
+        costs_(costs),
+        ends_(schedule.rows.size()),
+        compute_(schedule.rows.size()),
+        network_(schedule.rows.size()),
+        collectives_(schedule.rows.size()) {}
+
+  // Returns when its last compute ended.
+  Seconds step(Timeline* timeline = nullptr) {
+    Seconds last;
+    for (std::size_t rank = 0; rank < ends_.size(); ++rank) {
+      compute_[rank] = network_[rank] =
+          std::max({compute_[rank], network_[rank], collectives_[rank]});
+      ends_[rank].clear();
+    }
+    order_.run([&](Place place) {
+      const Action& action = schedule_.rows[place.rank.value][place.position];
+      const Span span = run(action, place.rank);
+      if (is_compute(action.op)) {
+        last = std::max(last, span.end);
+      }
+      if (timeline != nullptr && !traits(action.op).other_end) {
+        add(span, place.rank, *timeline);
+      }
+    });
+    return last;
+  }
+
+ private:
+  Span run(const Action& action, Rank rank) {
+    const OpTraits& kind = traits(action.op);
+    Seconds& lane =
+        (kind.lane == Lane::compute ? compute_ : network_)[rank.value];
+    Seconds start = lane;
+    if (kind.lane == Lane::network && !kind.other_end) {
+      start = std::max(start, collectives_[rank.value]);
+    }
+    for (const Action& need : order_.needs(action)) {
+      if (const auto from = order_.place(need)) {
+        start = std::max(start, ends_[from->rank.value][from->position]);
+      }
+    }
+    const bool split = order_.is_split(action.stage, action.index);
+    const Seconds end = start + kind.cost(costs_, action, split);
+    if (kind.lane == Lane::compute) {
+      lane = end;
+    } else {
+      lane = start;  // the rank only begins it
+      if (!kind.other_end) {
+        collectives_[rank.value] = end;
+      }
+    }
+    ends_[rank.value].push_back(end);
+    return {action, start, end};
+  }
+
+  static void add(const Span& span, Rank rank, Timeline& timeline) {
+    if (is_compute(span.action.op)) {
+      timeline.busy[rank.value] += span.end - span.start;
+      timeline.length = std::max(timeline.length, span.end);
+    }
+    if (span.end > span.start || is_pass(span.action.op)) {
+      timeline.rows[rank.value].push_back(span);
     }
   }
-}
 
-Seconds duration(const Action& action,
-                 const ScheduleCosts& costs,
-                 const Order& order) {
-  return is_compute(action.op)
-             ? time_of(action.op,
-                       costs.stages[action.stage.value],
-                       order.is_split(action.stage, action.microbatch))
-             : Seconds{};
-}
-
-// How long what `from` made takes to reach `to`, which needs it.
-Seconds travel(const Action& from,
-               const Action& to,
-               const ScheduleCosts& costs,
-               const Order& order) {
-  if (order.owner(from.stage) == order.owner(to.stage)) {
-    return {};
-  }
-  return from.stage < to.stage ? costs.forward_message[from.stage.value]
-                               : costs.backward_message[to.stage.value];
-}
-
-// Adds what each rank does behind its row.
-void add_updates(const ScheduleCosts& costs,
-                 const Order& order,
-                 Timeline& timeline) {
-  for (StageId stage; stage.value < std::ssize(costs.updates); ++stage.value) {
-    const Seconds time = costs.updates[stage.value];
-    const int rank = order.owner(stage).value().value;
-    std::vector<Span>& row = timeline.rows[rank];
-    if (time.value > 0) {
-      const Seconds start = row.empty() ? Seconds{} : row.back().end;
-      row.push_back({{Op::update, {}, stage}, start, start + time});
-      timeline.busy[rank] += time;
-      timeline.length = std::max(timeline.length, start + time);
-    }
-  }
-}
+  const Schedule& schedule_;
+  const Order order_;
+  const ScheduleCosts& costs_;
+  std::vector<std::vector<Seconds>> ends_;  // by rank, of every action
+  std::vector<Seconds> compute_;            // by rank, when the lane is free
+  std::vector<Seconds> network_;            // by rank, the last begin
+  std::vector<Seconds> collectives_;        // by rank, the last end
+};
 
 }  // namespace
 
-Seconds time_of(Op op, const StageCost& cost, bool split) {
-  return op == Op::forward  ? cost.forward
-         : op == Op::weight ? cost.weight
-         : split            ? cost.backward
-                            : cost.backward + cost.weight;
-}
-
 void check_costs(const ScheduleCosts& costs, int stages) {
-  std::vector<Seconds> forwards;
-  std::vector<Seconds> backwards;
-  std::vector<Seconds> weights;
-  for (const StageCost& cost : costs.stages) {
-    forwards.push_back(cost.forward);
-    backwards.push_back(cost.backward);
-    weights.push_back(cost.weight);
+  if (std::ssize(costs.stages) != stages) {
+    fail("the schedule needs the times of " + std::to_string(stages) +
+             " stages, and has " + std::to_string(costs.stages.size()),
+         "Give one per stage.");
   }
-  check_times(forwards, stages, "forwards");
-  check_times(backwards, stages, "backwards");
-  check_times(weights, stages, "weights");
-  check_times(costs.forward_message, stages - 1, "forward messages");
-  check_times(costs.backward_message, stages - 1, "backward messages");
-  if (!costs.updates.empty()) {
-    check_times(costs.updates, stages, "updates");
+  for (int stage = 0; stage < stages; ++stage) {
+    const StageCost& cost = costs.stages[stage];
+    check_time(cost.forward, stage, "forward");
+    check_time(cost.backward, stage, "backward");
+    check_time(cost.weight, stage, "weight gradients");
+    check_time(cost.update, stage, "the update");
+    check_time(cost.values, stage, "a message of values");
+    check_time(cost.gradients, stage, "a message of gradients");
+    check_time(cost.reduce, stage, "a sum of gradients");
   }
 }
 
@@ -105,47 +136,33 @@ double Timeline::bubble() const {
 }
 
 Timeline simulate(const Schedule& schedule, const ScheduleCosts& costs) {
-  check(schedule);
-  check_costs(costs, schedule.stages);
-  const Order order(schedule);
-  const std::size_t ranks = schedule.rows.size();
+  const Schedule whole = checked(schedule, costs);
+  const std::size_t ranks = whole.rows.size();
   Timeline timeline{std::vector<std::vector<Span>>(ranks),
                     Seconds{},
                     std::vector<Seconds>(ranks)};
-  std::vector<std::vector<Seconds>> ends(ranks);  // of every action
-  order.run([&](Place place) {
-    const int rank = place.rank.value;
-    const Action& action = schedule.rows[rank][place.position];
-    Seconds start = ends[rank].empty() ? Seconds{} : ends[rank].back();
-    for (const Action& need : order.needs(action)) {
-      const Place from = order.place(need).value();
-      start = std::max(start,
-                       ends[from.rank.value][from.position] +
-                           travel(need, action, costs, order));
-    }
-    const Seconds time = duration(action, costs, order);
-    const Seconds end = start + time;
-    ends[rank].push_back(end);
-    if (is_compute(action.op)) {
-      timeline.rows[rank].push_back({action, start, end});
-      timeline.busy[rank] += time;
-      timeline.length = std::max(timeline.length, end);
-    }
-  });
-  add_updates(costs, order, timeline);
+  Simulator(whole, costs).step(&timeline);
+  for (std::vector<Span>& row : timeline.rows) {
+    std::ranges::stable_sort(row, {}, &Span::start);
+  }
   return timeline;
 }
 
+// After some steps the times repeat with a period of at most as many steps as
+// there are ranks; the mean is taken over a number that most of these divide.
 Seconds period(const Schedule& schedule, const ScheduleCosts& costs) {
-  check(schedule);
-  check_costs(costs, schedule.stages);
-  const Order order(schedule);
-  std::vector<Rank> placement;
-  for (StageId stage; stage.value < schedule.stages; ++stage.value) {
-    placement.push_back(order.owner(stage).value());
+  constexpr int kSteps = 24;
+  const Schedule whole = checked(schedule, costs);
+  Simulator simulator(whole, costs);
+  Seconds before;
+  for (int i = 0; i < kSteps; ++i) {
+    before = simulator.step();
   }
-  PeriodTimer timer(placement, schedule.microbatches, costs);
-  return timer.period(timer.numbered(schedule.rows)).value();
+  Seconds after;
+  for (int i = 0; i < kSteps; ++i) {
+    after = simulator.step();
+  }
+  return (after - before) / kSteps;
 }
 
 }  // namespace cleave

@@ -1,38 +1,17 @@
 #include "cleave/schedule/validate.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
 
 #include "cleave/error.h"
+#include "cleave/schedule/complete.h"
 #include "cleave/schedule/order.h"
 
 namespace cleave {
 namespace {
-
-bool is_send(Op op) {
-  return op == Op::send_forward || op == Op::send_backward;
-}
-
-// The other end of a message; compute is its own.
-Action partner(const Action& action) {
-  const auto [op, microbatch, stage] = action;
-  const StageId previous{stage.value - 1};
-  const StageId next{stage.value + 1};
-  switch (op) {
-    case Op::send_forward:
-      return {Op::receive_forward, microbatch, next};
-    case Op::receive_forward:
-      return {Op::send_forward, microbatch, previous};
-    case Op::send_backward:
-      return {Op::receive_backward, microbatch, previous};
-    case Op::receive_backward:
-      return {Op::send_backward, microbatch, next};
-    default:
-      return action;
-  }
-}
 
 std::string stage_text(StageId stage) {
   return "stage " + std::to_string(stage.value);
@@ -56,8 +35,11 @@ class Validator {
   std::vector<Problem> run() {
     check_actions();
     check_microbatch_order();
-    for (StageId stage; stage.value < schedule_.stages; ++stage.value) {
+    for (StageId stage; stage.value < schedule_.stages(); ++stage.value) {
       check_stage(stage);
+    }
+    if (order_.is_complete()) {
+      check_completeness();
     }
     check_waits();
     std::ranges::stable_sort(problems_, {}, [](const Problem& problem) {
@@ -80,18 +62,17 @@ class Validator {
 
   // Whether the action adds to the gradients of the weights.
   bool sums_weights(const Action& action) const {
-    return action.op == Op::weight ||
-           (action.op == Op::backward &&
-            !order_.is_split(action.stage, action.microbatch));
+    return adds_gradients(action.op,
+                          order_.is_split(action.stage, action.index));
   }
 
   void check_actions();
   void check_range(const Action& action, Place place);
-  void check_message(const Action& message, Place place);
   void check_order(const Action& action, Place place);
   void check_microbatch_order();
   void check_stage(StageId stage);
-  void check_complete(StageId stage, Op op);
+  void check_passes(StageId stage, Op op);
+  void check_completeness();
   void report_missing(StageId stage, Op op, int first, int last);
   void check_waits();
 
@@ -114,14 +95,8 @@ void Validator::check_actions() {
       if (first.rank == rank && first != place) {
         report(place, spell(action, rank) + " a second time");
       }
-      if (action.op == Op::update) {
-        report(place, "updates come behind a schedule, not in it");
-      }
       check_range(action, place);
       check_order(action, place);
-      if (!is_compute(action.op)) {
-        check_message(action, place);
-      }
     }
   }
 }
@@ -134,27 +109,12 @@ void Validator::check_range(const Action& action, Place place) {
                  ": there are " + std::to_string(count));
     }
   };
-  check_one("stage", action.stage.value, schedule_.stages);
-  check_one("microbatch", action.microbatch.value, schedule_.microbatches);
-}
-
-void Validator::check_message(const Action& message, Place place) {
-  const Action other = partner(message);
-  if (other.stage.value < 0 || other.stage.value >= schedule_.stages) {
-    report(place,
-           spell(message, place.rank) +
-               " has no other end: " + stage_text(message.stage) + " is the " +
-               (other.stage.value < 0 ? "first" : "last"));
-  } else if (!order_.crosses(std::min(message.stage, other.stage))) {
-    report(place,
-           spell(message, place.rank) + " is not needed: " +
-               stage_text(other.stage) + " is on this rank too");
-  } else if (!order_.place(other)) {
-    report(place,
-           spell(message, place.rank) +
-               (is_send(message.op) ? " is never received: "
-                                    : " is never sent: ") +
-               to_text(other) + " of " + stage_text(other.stage) + " missing");
+  check_one("stage", action.stage.value, schedule_.stages());
+  if (traits(action.op).index == IndexOf::microbatch) {
+    check_one("microbatch", action.index, schedule_.microbatches);
+  }
+  if (action.step != Step{}) {
+    report(place, "an action of another step");
   }
 }
 
@@ -180,7 +140,7 @@ void Validator::check_microbatch_order() {
       Action& known =
           latest.try_emplace({action.stage, kind}, action).first->second;
       const Action before = known;
-      if (action.microbatch < before.microbatch) {
+      if (action.index < before.index) {
         return std::optional(before);
       }
       known = action;
@@ -189,7 +149,7 @@ void Validator::check_microbatch_order() {
     for (int position = 0; const Action& action : row_of(rank)) {
       const Place place{rank, position++};
       std::optional<Action> before;
-      if (is_compute(action.op)) {
+      if (is_pass(action.op)) {
         before = too_late_after(action, action.op);
       }
       if (sums_weights(action)) {
@@ -213,43 +173,20 @@ void Validator::check_stage(StageId stage) {
     report({rank, end}, "no rank has " + stage_text(stage));
     return;
   }
-  check_complete(stage, Op::forward);
+  check_passes(stage, Op::forward);
   if (order_.has_backward()) {
-    check_complete(stage, Op::backward);
-  }
-  if (!order_.has_messages()) {
-    return;
-  }
-  if (order_.crosses(StageId{stage.value - 1})) {
-    check_complete(stage, Op::receive_forward);
-    if (order_.has_backward()) {
-      check_complete(stage, Op::send_backward);
-    }
-  }
-  if (order_.crosses(stage)) {
-    check_complete(stage, Op::send_forward);
-    if (order_.has_backward()) {
-      check_complete(stage, Op::receive_backward);
-    }
+    check_passes(stage, Op::backward);
   }
 }
 
 // Goes by what is there and not by the microbatches, of which a broken schedule
-// may claim any number. A message whose other end is there is not missing here:
-// check_message() has reported that end.
-void Validator::check_complete(StageId stage, Op op) {
+// may claim any number.
+void Validator::check_passes(StageId stage, Op op) {
   std::set<int> present;
-  const auto collect = [&](const Action& wanted) {
-    for (const Action& action : row_of(order_.owner(wanted.stage).value())) {
-      if (action.op == wanted.op && action.stage == wanted.stage) {
-        present.insert(action.microbatch.value);
-      }
+  for (const Action& action : row_of(order_.owner(stage).value())) {
+    if (action.op == op && action.stage == stage) {
+      present.insert(action.index);
     }
-  };
-  collect({op, {}, stage});
-  const Action other = partner({op, {}, stage});
-  if (order_.owner(other.stage)) {
-    collect(other);
   }
   present.insert(schedule_.microbatches);
   int expected = 0;
@@ -261,17 +198,49 @@ void Validator::check_complete(StageId stage, Op op) {
   }
 }
 
+// Beside its passes a complete schedule has just what the pass that completes
+// them adds. Microbatches that follow each other are reported as one.
+void Validator::check_completeness() {
+  const Schedule expected = complete(passes_of(schedule_));
+  for (Rank rank; rank.value < std::ssize(schedule_.rows); ++rank.value) {
+    const std::set<Action> wanted(expected.rows[rank.value].begin(),
+                                  expected.rows[rank.value].end());
+    const std::set<Action> present(row_of(rank).begin(), row_of(rank).end());
+    for (int position = 0; const Action& action : row_of(rank)) {
+      const Place place{rank, position++};
+      if (!wanted.contains(action) && action.op != Op::share_buffers) {
+        report(place, spell(action, rank) + " is not needed");
+      }
+    }
+    std::vector<Action> missing;
+    std::ranges::set_difference(wanted, present, std::back_inserter(missing));
+    for (std::size_t first = 0, last = 0; first < missing.size();
+         first = ++last) {
+      const auto follows = [&](const Action& action, const Action& next) {
+        return Action{action.op, action.stage, action.index + 1, {}} == next;
+      };
+      while (last + 1 < missing.size() &&
+             follows(missing[last], missing[last + 1])) {
+        ++last;
+      }
+      report_missing(missing[first].stage,
+                     missing[first].op,
+                     missing[first].index,
+                     missing[last].index);
+    }
+  }
+}
+
 // Where the next later microbatch stands, or else at the end of the row.
 void Validator::report_missing(StageId stage, Op op, int first, int last) {
   const Rank rank = order_.owner(stage).value();
   const auto later =
       std::ranges::find_if(row_of(rank), [&](const Action& action) {
-        return action.op == op && action.stage == stage &&
-               action.microbatch.value > last;
+        return action.op == op && action.stage == stage && action.index > last;
       });
-  std::string text = spell({op, Microbatch{first}, stage}, rank);
+  std::string text = spell({op, stage, first, {}}, rank);
   if (last > first) {
-    text += " to " + spell({op, Microbatch{last}, stage}, rank);
+    text += " to " + spell({op, stage, last, {}}, rank);
   }
   report({rank, static_cast<int>(later - row_of(rank).begin())},
          text + " missing");
@@ -303,8 +272,15 @@ void Validator::check_waits() {
 }  // namespace
 
 std::vector<Problem> problems(const Schedule& schedule) {
-  if (schedule.stages < 1 || schedule.microbatches < 1) {
+  if (schedule.stages() < 1 || schedule.microbatches < 1) {
     return {{Rank{0}, 0, "a schedule needs a stage and a microbatch"}};
+  }
+  const Synchronisation& all = schedule.synchronisation;
+  if (all.mirrored() && std::ssize(all.buckets) != schedule.stages()) {
+    return {{Rank{0},
+             0,
+             "there are buckets of " + std::to_string(all.buckets.size()) +
+                 " stages and not of " + std::to_string(schedule.stages())}};
   }
   return Validator(schedule).run();
 }

@@ -16,12 +16,13 @@ struct Problem {
 };
 
 // Everything that keeps the schedule from running, by rank and position. Empty:
-// it can run, with or without messages. Every stage must be on one rank and do
-// every microbatch once, forward and, unless nothing goes back at all,
-// backward, its weight gradients with the backward or later in a W; it must
-// take the microbatches in order, so that gradients are summed as on one
-// device; messages, where there are any, must be complete and in pairs; and no
-// rank may wait for what never comes.
+// it can run; a schedule of F, B and W alone can when it is completed. Every
+// stage must be on one rank and do every microbatch once, forward and, unless
+// nothing goes back at all, backward, its weight gradients with the backward or
+// later in a W. It must take the microbatches in order, so that gradients are
+// summed as on one device. A complete schedule must have all that complete()
+// adds, and nothing else. No action may stand before one it needs, and no rank
+// may wait for what never comes.
 std::vector<Problem> problems(const Schedule& schedule);
 
 // The rows in question, each with a caret under the place:

@@ -7,11 +7,12 @@
 #include <utility>
 
 #include "cleave/device/memory.h"
+#include "cleave/model/model.h"
 
 namespace cleave {
 namespace {
 
-// The gradient in memory that it shares with nobody: it goes to another device,
+// The gradient in memory of its own: it goes to another device,
 // while others here may still need what it is a part of.
 at::Tensor in_own_memory(at::Tensor gradient) {
   if (gradient.defined() && gradient.has_storage() && !is_held_once(gradient)) {
@@ -35,7 +36,7 @@ struct Entry : torch::autograd::Node {
 
 // Where it begins: gives the gradients of what left the stage, and lets go of
 // them. The engine itself would hold them until all is done.
-struct Exit : torch::autograd::Node {
+struct ExitNode : torch::autograd::Node {
   torch::autograd::variable_list apply(
       torch::autograd::variable_list&& /*gradients*/) override {
     return std::move(gradients);
@@ -69,16 +70,16 @@ struct Hook : torch::autograd::PostAccumulateGradHook {
   std::shared_ptr<const GradientFound*> listener;
 };
 
-// While it lives, `found` is whom the hooks tell.
-class Hearing {
+// While it lives, the hooks call `found`.
+class FoundScope {
  public:
-  Hearing(const GradientFound*& listener, const GradientFound& found)
+  FoundScope(const GradientFound*& listener, const GradientFound& found)
       : listener_(listener) {
     listener_ = &found;
   }
-  ~Hearing() { listener_ = nullptr; }
-  Hearing(const Hearing&) = delete;
-  Hearing& operator=(const Hearing&) = delete;
+  ~FoundScope() { listener_ = nullptr; }
+  FoundScope(const FoundScope&) = delete;
+  FoundScope& operator=(const FoundScope&) = delete;
 
  private:
   const GradientFound*& listener_;
@@ -189,13 +190,13 @@ Values Stage::backward(Microbatch microbatch,
     open_[microbatch] = std::move(open);
     return entered;
   }
-  return found ? backward_telling(kept, std::move(roots), found)
+  return found ? backward_reporting(kept, std::move(roots), found)
                : backward_whole(kept, std::move(roots));
 }
 
-Values Stage::backward_telling(const InFlight& kept,
-                               Roots roots,
-                               const GradientFound& found) {
+Values Stage::backward_reporting(const InFlight& kept,
+                                 Roots roots,
+                                 const GradientFound& found) {
   if (!listener_) {
     listener_ = std::make_shared<const GradientFound*>();
     for (const auto& [name, parameter] : network_->trained_parameters()) {
@@ -203,12 +204,12 @@ Values Stage::backward_telling(const InFlight& kept,
           parameter, std::make_unique<Hook>(listener_));
     }
   }
-  const Hearing hearing(*listener_, found);
+  const FoundScope scope(*listener_, found);
   return backward_whole(kept, std::move(roots));
 }
 
 Values Stage::backward_whole(const InFlight& kept, Roots roots) {
-  const auto exit = make_node<Exit>();
+  const auto exit = make_node<ExitNode>();
   const at::Tensor start = at::empty({0});
   exit->add_input_metadata(start);
   exit->set_next_edges(std::move(roots.edges));
@@ -230,7 +231,7 @@ Values Stage::backward_split(const InFlight& kept,
   const SplittingBackward splitting(open.queue, at_once_);
   if (walked_.empty()) {
     Values entered = backward_whole(kept, std::move(roots));
-    learn_who_can_wait(open.queue);
+    find_deferrable(open.queue);
     return entered;
   }
   EdgeSplit::Graph graph{.roots = std::move(roots.edges), .later = walked_};
@@ -266,8 +267,8 @@ Values Stage::backward_split(const InFlight& kept,
 // matrix that got one part of it from the queue must get all of it from
 // autograd, and this first time at once, or sums would change; the others are
 // walked to from now on.
-void Stage::learn_who_can_wait(WeightQueue& queue) {
-  if (std::exchange(knows_who_can_wait_, true)) {
+void Stage::find_deferrable(WeightQueue& queue) {
+  if (std::exchange(found_deferrable_, true)) {
     return;
   }
   bool is_mixed = false;
@@ -293,7 +294,7 @@ void Stage::weights(Microbatch microbatch, const GradientFound& found) {
     return;
   }
   if (found) {
-    tell_of_others(open->queue, found);
+    report_others(open->queue, found);
   }
   open->queue.run(found);
   if (open->others) {
@@ -313,8 +314,8 @@ std::optional<Kept> Stage::take(std::map<Microbatch, Kept>& from,
 }
 
 // Of parameters that do not wait for W.
-void Stage::tell_of_others(const WeightQueue& queue,
-                           const GradientFound& found) {
+void Stage::report_others(const WeightQueue& queue,
+                          const GradientFound& found) {
   for (const auto& [name, parameter] : network_->trained_parameters()) {
     if (!queue.has(parameter) && !contains(walked_, parameter)) {
       found(parameter);

@@ -69,8 +69,8 @@ class Stage {
   // The loss forward found for this microbatch.
   double loss(Microbatch microbatch) const;
 
-  // Makes every backward give the gradient of `parameter` at once, for others
-  // wait for it.
+  // Makes every backward give the gradient of `parameter` at once, because
+  // other stages wait for it.
   void add_at_once(const at::Tensor& parameter) { at_once_.add(parameter); }
 
   // Seeds the next backward: `gradient` is what later stages found for the
@@ -111,20 +111,20 @@ class Stage {
                            Microbatch microbatch);
 
   Roots roots_of(const InFlight& kept, Values gradients);
-  Values backward_telling(const InFlight& kept,
-                          Roots roots,
-                          const GradientFound& found);
+  Values backward_reporting(const InFlight& kept,
+                            Roots roots,
+                            const GradientFound& found);
   static Values backward_whole(const InFlight& kept, Roots roots);
   Values backward_split(const InFlight& kept, Roots roots, OpenWeights& open);
-  void learn_who_can_wait(WeightQueue& queue);
-  void tell_of_others(const WeightQueue& queue, const GradientFound& found);
+  void find_deferrable(WeightQueue& queue);
+  void report_others(const WeightQueue& queue, const GradientFound& found);
 
   std::shared_ptr<Network> network_;
   // The parameters' places in autograd's graphs, which libtorch would otherwise
   // make anew for every forward, and drop in backwards on other threads.
   std::vector<NodePointer> accumulators_;
   bool split_ = false;
-  bool knows_who_can_wait_ = false;
+  bool found_deferrable_ = false;
   AtOnce at_once_;
   Values walked_;             // parameters whose W needs a walk of the graph
   mutable std::mutex mutex_;  // guards the maps below, not what is in them

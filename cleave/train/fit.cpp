@@ -1,8 +1,7 @@
 #include <algorithm>
 
 #include "cleave/data/order.h"
-#include "cleave/plan/plan_schedule.h"
-#include "cleave/train/trainer.h"
+#include "cleave/train/trainer_core.h"
 
 namespace cleave {
 namespace {
@@ -34,9 +33,9 @@ std::int64_t planned_steps(std::int64_t samples,
 }
 
 // One call of fit(): where it stands, and what it has found so far.
-class Trainer::Fit {
+class TrainerCore::Fit {
  public:
-  Fit(Trainer& trainer,
+  Fit(TrainerCore& trainer,
       const Dataset& data,
       const FitOptions& options,
       EventSink& events)
@@ -68,15 +67,14 @@ class Trainer::Fit {
 
  private:
   std::optional<Seconds> predicted_step() const {
-    const Seconds step = trainer_.plan_.step;
-    return step.value > 0 ? std::optional(step) : std::nullopt;
+    const auto& prediction = trainer_.plan_.prediction;
+    return prediction ? std::optional(prediction->step) : std::nullopt;
   }
 
-  // None of devices that share cores: who is on one at the time is not known.
   std::optional<Seconds> predicted_computing() const {
-    const std::optional<Seconds> step = predicted_step();
-    return step && !share_cores(trainer_.plan_)
-               ? std::optional((1 - trainer_.plan_.bubble) * *step)
+    const auto& prediction = trainer_.plan_.prediction;
+    return prediction
+               ? std::optional((1 - prediction->bubble) * prediction->step)
                : std::nullopt;
   }
 
@@ -87,8 +85,8 @@ class Trainer::Fit {
         .model = plan.model,
         .stages = static_cast<int>(plan.stages.size()),
         .replicas = plan.replicas,
-        .microbatches = plan.microbatches,
-        .schedule = plan.schedule,
+        .microbatches = plan.schedule.microbatches,
+        .schedule = plan.schedule_name,
         .steps = total_,
         .epochs = (total_ + per_epoch - 1) / per_epoch,
         .batch = plan.batch,
@@ -101,7 +99,7 @@ class Trainer::Fit {
         data_.size(),
         trainer_.plan_.batch,
         epoch,
-        {.seed = trainer_.options_.seed, .shuffle = options_.shuffle});
+        {.seed = trainer_.training_.seed, .shuffle = options_.shuffle});
     const std::int64_t steps = std::min(order.steps(), total_ - result_.steps);
     for (std::int64_t i = 0; i < steps && !result_.interrupted; ++i) {
       const Portion portion =
@@ -168,7 +166,7 @@ class Trainer::Fit {
     });
   }
 
-  Trainer& trainer_;
+  TrainerCore& trainer_;
   const Dataset& data_;
   const FitOptions& options_;
   EventSink& events_;
@@ -180,9 +178,9 @@ class Trainer::Fit {
   FitResult result_;
 };
 
-FitResult Trainer::fit(const Dataset& data,
-                       const FitOptions& options,
-                       EventSink& events) {
+FitResult TrainerCore::fit(const Dataset& data,
+                           const FitOptions& options,
+                           EventSink& events) {
   return Fit(*this, data, options, events).run();
 }
 

@@ -10,7 +10,7 @@ namespace cleave {
 namespace {
 
 // A result as numbers, all of which doubles hold exactly.
-at::Tensor packed(const StepResult& result) {
+at::Tensor packed(const PassResult& result) {
   std::vector<double> numbers{
       result.loss_sum,
       static_cast<double>(result.correct),
@@ -22,8 +22,8 @@ at::Tensor packed(const StepResult& result) {
   for (const auto& [span, by] : result.timed_actions) {
     numbers.insert(numbers.end(),
                    {static_cast<double>(span.action.op),
-                    static_cast<double>(span.action.microbatch.value),
                     static_cast<double>(span.action.stage.value),
+                    static_cast<double>(span.action.index),
                     span.start.value,
                     span.end.value,
                     static_cast<double>(by.value)});
@@ -31,12 +31,12 @@ at::Tensor packed(const StepResult& result) {
   return torch::tensor(numbers, at::kDouble);
 }
 
-StepResult unpacked(const at::Tensor& tensor) {
+PassResult unpacked(const at::Tensor& tensor) {
   const auto numbers = tensor.accessor<double, 1>();
   const auto whole = [&](std::int64_t i) {
     return static_cast<std::int64_t>(numbers[i]);
   };
-  StepResult result;
+  PassResult result;
   result.loss_sum = numbers[0];
   result.correct = whole(1);
   result.busy = {numbers[2]};
@@ -47,7 +47,8 @@ StepResult unpacked(const at::Tensor& tensor) {
   for (std::int64_t i = 6; i + 5 < tensor.numel(); i += 6) {
     const Action action{static_cast<Op>(whole(i)),
                         {static_cast<int>(whole(i + 1))},
-                        {static_cast<int>(whole(i + 2))}};
+                        static_cast<int>(whole(i + 2)),
+                        {}};
     result.timed_actions.push_back(
         {{action, {numbers[i + 3]}, {numbers[i + 4]}},
          {static_cast<int>(whole(i + 5))}});
@@ -55,7 +56,7 @@ StepResult unpacked(const at::Tensor& tensor) {
   return result;
 }
 
-void bring_to_one_clock(std::vector<StepResult>& results,
+void bring_to_one_clock(std::vector<PassResult>& results,
                         const std::vector<Seconds>& leads) {
   for (std::size_t rank = 0; rank < results.size(); ++rank) {
     for (auto& [span, by] : results[rank].timed_actions) {
@@ -91,15 +92,15 @@ Gather::Gather(World& world) {
   }
 }
 
-std::vector<StepResult> Gather::results(std::vector<StepResult> own) {
+std::vector<PassResult> Gather::results(std::vector<PassResult> own) {
   if (!others_) {
     return own;
   }
-  std::vector<StepResult> all;
+  std::vector<PassResult> all;
   bool traced = false;
   for (const at::Tensor& numbers :
        all_gather(*others_,
-                  packed(own.empty() ? StepResult{} : own.front()),
+                  packed(own.empty() ? PassResult{} : own.front()),
                   Channel::report)) {
     all.push_back(unpacked(numbers));
     traced = traced || !all.back().timed_actions.empty();

@@ -18,7 +18,7 @@ class Gather {
 
   // Of all ranks, by rank, on every process, with spans on the clock of rank
   // 0's host. `own`: of the local ranks; of one without work, nothing.
-  std::vector<StepResult> results(std::vector<StepResult> own);
+  std::vector<PassResult> results(std::vector<PassResult> own);
 
   // The same for one number of each.
   std::vector<std::uint64_t> numbers(std::vector<std::uint64_t> own);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "cleave/model/model.h"
+
 namespace cleave {
 namespace {
 
@@ -13,9 +15,9 @@ double backward_batch(Network& network,
                       const Batch& batch,
                       std::int64_t parts,
                       std::int64_t step,
-                      const TrainerOptions& options) {
+                      const Training& training) {
   const auto count = static_cast<double>(
-      std::max<std::int64_t>(1, options.loss.count(batch.targets)));
+      std::max<std::int64_t>(1, training.loss.count(batch.targets)));
   const std::int64_t samples = batch.inputs.size(0);
   std::int64_t start = 0;
   double loss = 0;
@@ -23,9 +25,9 @@ double backward_batch(Network& network,
     const std::int64_t size = samples / parts + (m < samples % parts ? 1 : 0);
     const at::Tensor result =
         network.forward(batch.inputs.narrow(0, start, size),
-                        Moment{options.seed, step, Microbatch{m}});
+                        Moment{training.seed, step, Microbatch{m}});
     const at::Tensor sum =
-        options.loss.sum(result, batch.targets.narrow(0, start, size));
+        training.loss.sum(result, batch.targets.narrow(0, start, size));
     sum.backward(torch::full_like(sum, 1.0 / count));
     loss += sum.item<double>();
     start += size;
@@ -38,14 +40,15 @@ double backward_batch(Network& network,
 OneDeviceRun train_on_one_device(const Model& model,
                                  std::span<const Batch> batches,
                                  int microbatches,
-                                 const TrainerOptions& options) {
+                                 const Training& training) {
   const std::shared_ptr<Network> network = model.build();
-  network->compute_in(options.precision);
+  network->compute_in(training.precision);
+  const NamedTensors trained = network->trained_parameters();
   std::vector<at::Tensor> parameters;
-  for (const auto& [name, parameter] : network->trained_parameters()) {
+  for (const auto& [name, parameter] : trained) {
     parameters.push_back(parameter);
   }
-  const auto optimizer = make_optimizer(options.optimizer, parameters);
+  const auto optimizer = training.optimizer(whole_parameters(trained));
   OneDeviceRun run;
   std::int64_t step = 0;
   for (const Batch& batch : batches) {
@@ -55,11 +58,11 @@ OneDeviceRun train_on_one_device(const Model& model,
         batch,
         std::min<std::int64_t>(microbatches, batch.inputs.size(0)),
         step,
-        options));
-    if (options.clip > 0) {
-      torch::nn::utils::clip_grad_norm_(parameters, options.clip);
+        training));
+    if (training.clip > 0) {
+      torch::nn::utils::clip_grad_norm_(parameters, training.clip);
     }
-    optimizer->step(options.learning_rate.at(step));
+    optimizer->step(training.learning_rate(step));
     for (at::Tensor& parameter : parameters) {
       parameter.mutable_grad() = at::Tensor();
     }

@@ -18,6 +18,6 @@ struct OneDeviceRun {
 OneDeviceRun train_on_one_device(const Model& model,
                                  std::span<const Batch> batches,
                                  int microbatches,
-                                 const TrainerOptions& options);
+                                 const Training& training);
 
 }  // namespace cleave

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "cleave/schedule/op.h"
+#include "cleave/train/pass.h"
+
 namespace cleave {
 
-StepTimeline timeline_of(const std::vector<StepResult>& results,
+StepTimeline timeline_of(const std::vector<PassResult>& results,
                          int places,
                          std::int64_t step) {
   StepTimeline found{.step = step};

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "cleave/checkpoint/safetensors_file.h"
 #include "cleave/error.h"
 #include "tests/temporary_folder.h"
 

@@ -35,6 +35,9 @@ constexpr auto kBadFiles = std::to_array<BadFile>({
      "run.toml:4: unknown key train.Batch. Did you mean train.batch?"},
     {"[train]\nfamily = \"mlp\"",
      "run.toml:2: unknown key train.family. Did you mean model.family?"},
+    {"[parallel]\nshard = \"none\"",
+     "run.toml:2: parallel.shard is now parallel.shard_states. Change the "
+     "name; its values are the same."},
     {"[output]\nseed = 1",
      "run.toml:2: unknown key output.seed. Did you mean model.seed, data.seed "
      "or train.seed?"},
@@ -182,6 +185,10 @@ constexpr auto kBadOverrides = std::to_array<BadOverride>({
     {"batch",
      "3",
      "command line: unknown key batch. Did you mean train.batch?"},
+    {"parallel.shard",
+     "optimizer",
+     "command line: parallel.shard is now parallel.shard_states. Change the "
+     "name; its values are the same."},
     {"trian.batch",
      "3",
      "command line: unknown key trian.batch. Did you mean train.batch?"},

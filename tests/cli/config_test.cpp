@@ -10,7 +10,7 @@
 
 #include "cleave/cli/config/schema.h"
 #include "cleave/nearest.h"
-#include "cleave/schedule/registry.h"
+#include "cleave/schedule/generators/registry.h"
 
 namespace cleave {
 namespace {

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -29,10 +30,10 @@ TEST_F(Program, train_merge_and_evaluate_lead_to_one_another) {
   ASSERT_EQ(merged.code, 0) << merged.output;
   const std::string model =
       nlohmann::json::parse(merged.output).at("file").get<std::string>();
-  const Outcome judged = cleave("evaluate " + path("run") +
-                                "/config.toml --json --model " + model);
-  ASSERT_EQ(judged.code, 0) << judged.output;
-  const auto report = nlohmann::json::parse(judged.output);
+  const Outcome evaluated = cleave("evaluate " + path("run") +
+                                   "/config.toml --json --model " + model);
+  ASSERT_EQ(evaluated.code, 0) << evaluated.output;
+  const auto report = nlohmann::json::parse(evaluated.output);
   EXPECT_EQ(report.at("samples"), 64);
   EXPECT_GT(report.at("accuracy").get<double>(), 0.1);
 
@@ -111,7 +112,11 @@ TEST_F(Program, json_output_is_nothing_but_json) {
 }
 
 TEST_F(Program, help_and_version_answer_everywhere) {
-  EXPECT_NE(cleave("--version").output.find("libtorch 2."), std::string::npos);
+  const Outcome version = cleave("--version");
+  EXPECT_EQ(version.code, 0);
+  EXPECT_TRUE(version.output.starts_with("cleave 0.1.0 (libtorch 2."))
+      << version.output;
+  EXPECT_TRUE(version.output.ends_with(")\n")) << version.output;
   for (const char* verb :
        {"", "quickstart", "devices", "plan", "train", "merge", "evaluate"}) {
     const Outcome outcome = cleave(std::string(verb) + " --help");
@@ -122,8 +127,14 @@ TEST_F(Program, help_and_version_answer_everywhere) {
             std::string::npos);
 }
 
+TEST_F(Program, nothing_at_all_is_answered_with_help) {
+  const Outcome outcome = cleave("");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.output, cleave("--help").output);
+}
+
 TEST_F(Program, wrong_usage_ends_with_two) {
-  expect_refused("", {"subcommand"}, 2);
+  expect_refused("--parallel.stages 2", {"subcommand"}, 2);
   expect_refused("trian", {}, 2);
   expect_refused("train", {"CONFIG"}, 2);
   expect_refused("devices --jsno", {"--jsno"}, 2);
@@ -146,10 +157,10 @@ TEST_F(Program, bad_configuration_is_told_in_one_line_and_leaves_nothing) {
                  {"train.bacth", "train.batch"});
   expect_refused("train " + small_config() + " --train.batch many",
                  {"train.batch", "an integer"});
-  expect_refused("train " + small_config() + " --parallel.lend maybe",
-                 {"parallel.lend", "true or false", "maybe"});
+  expect_refused("train " + small_config() + " --parallel.stealing maybe",
+                 {"parallel.stealing", "true or false", "maybe"});
   expect_refused("train " + small_config() + " --parallel.stages 40",
-                 {"cannot cut 6 layers into 40 stages", "between 1 and"});
+                 {"cannot cut 4 layers into 40 stages", "between 1 and"});
   expect_refused("train " + small_config() + " --parallel.stages 3",
                  {"3 stages", "device"});
   expect_refused("train " + small_config() + " --devices.memory 1KiB",
@@ -259,33 +270,114 @@ TEST_F(Program, a_traced_run_leaves_a_trace_and_a_page) {
   EXPECT_NE(page.find("</html>"), std::string::npos);
 }
 
-// Whether it pays to lend is measured, and so not for a test to expect.
-TEST_F(Program, devices_that_lend_train_to_the_same_bits) {
+TEST_F(Program, ranks_that_steal_work_train_to_the_same_bits) {
   const std::string config = small_config();
   const std::string file = path("edited.json");
   ASSERT_EQ(cleave("plan " + config +
                    " --devices.use cpu:2 --parallel.stages 2 "
                    "--parallel.schedule gpipe --parallel.microbatches 4 "
-                   "--parallel.lend false --save " +
+                   "--parallel.stealing false --save " +
                    file)
                 .code,
             0);
   nlohmann::json plan = nlohmann::json::parse(read_file(file));
-  EXPECT_FALSE(plan.at("lend").get<bool>());
+  EXPECT_FALSE(plan.at("steals").get<bool>());
   std::vector<std::string> merged;
-  for (const bool lend : {true, false}) {
-    plan["lend"] = lend;
+  for (const bool steals : {true, false}) {
+    plan["steals"] = steals;
     std::ofstream(file) << plan;
     const Outcome trained = cleave(
         "train " + config + " --output.overwrite --parallel.plan " + file);
     ASSERT_EQ(trained.code, 0) << trained.output;
     const auto used =
         nlohmann::json::parse(read_file(path("run") + "/plan.json"));
-    EXPECT_EQ(used.at("lend").get<bool>(), lend);
+    EXPECT_EQ(used.at("steals").get<bool>(), steals);
     ASSERT_EQ(cleave("merge " + path("run")).code, 0);
     merged.push_back(read_file(path("run") + "/model.safetensors"));
   }
   EXPECT_EQ(merged[0], merged[1]);
+}
+
+// What a device computed in a traced step, by when it began.
+std::string computed(const std::string& trace, int step, int stage) {
+  std::map<double, std::string> by_start;
+  const nlohmann::json parsed = nlohmann::json::parse(trace);
+  for (const auto& event : parsed["traceEvents"]) {
+    if (event.value("cat", "") == "compute" && event["args"]["step"] == step &&
+        event["args"]["stage"] == stage) {
+      by_start[event["ts"].get<double>()] = event["name"].get<std::string>();
+    }
+  }
+  std::string text;
+  for (const auto& [start, name] : by_start) {
+    text += (text.empty() ? "" : " ") + name;
+  }
+  return text;
+}
+
+// The plan's file holds the whole schedule, and what is moved in it runs so.
+TEST_F(Program, a_schedule_edited_by_hand_runs_in_that_order) {
+  const std::string config = small_config();
+  const std::string file = path("plan.json");
+  ASSERT_EQ(cleave("plan " + config +
+                   " --devices.use cpu:2 --parallel.stages 2 "
+                   "--parallel.schedule 1f1b --parallel.microbatches 3 "
+                   "--parallel.stealing false --save " +
+                   file)
+                .code,
+            0);
+  nlohmann::json plan = nlohmann::json::parse(read_file(file));
+  nlohmann::json& rows = plan["schedule"]["rows"];
+  EXPECT_EQ(rows[0], "F0 SF0 F1 SF1 RB0 B0 F2 SF2 RB1 B1 RB2 B2 U");
+  EXPECT_EQ(rows[1], "RF0 F0 B0 SB0 RF1 F1 B1 SB1 RF2 F2 B2 SB2 U");
+  rows[0] = "F0 SF0 F1 SF1 F2 SF2 RB0 B0 RB1 B1 RB2 B2 U";
+  rows[1] = "RF0 F0 B0 SB0 RF1 F1 B1 SB1 RF2 F2 B2 U SB2";
+  std::ofstream(file) << plan;
+  const std::string train = "train " + config + " --output.overwrite ";
+  const Outcome trained =
+      cleave(train + "--output.trace 2 --parallel.plan " + file);
+  ASSERT_EQ(trained.code, 0) << trained.output;
+  const std::string trace = read_file(path("run") + "/trace.json");
+  EXPECT_EQ(computed(trace, 2, 0), "F0 F1 F2 B0 B1 B2 U");
+  EXPECT_EQ(computed(trace, 2, 1), "F0 B0 F1 B1 F2 B2 U");
+  EXPECT_EQ(nlohmann::json::parse(
+                read_file(path("run") + "/plan.json"))["schedule"]["rows"],
+            rows);
+  rows[1] = "RF0 F0 B0 SB0 RF1 F1 B1 SB1 RF2 F2 U B2 SB2";
+  std::ofstream(file) << plan;
+  const Outcome refused = cleave(train + "--parallel.plan " + file);
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.output.find(
+                "rank 1: ... B0 SB0 RF1 F1 B1 SB1 RF2 F2 U B2 SB2\n"
+                "                                        ^ U before B2, "
+                "which it needs"),
+            std::string::npos)
+      << refused.output;
+}
+
+TEST_F(Program, a_schedule_can_be_given_as_text) {
+  const std::string config = small_config();
+  std::ofstream(path("s.txt")) << "rank 0: F0 F1 B0 W0 B1 W1\n"
+                                  "rank 1: F0 B0 F1 B1 W0 W1\n";
+  const std::string given = " --parallel.schedule file:" + path("s.txt");
+  const Outcome planned =
+      cleave("plan " + config + given + " --json --devices.use cpu:2");
+  ASSERT_EQ(planned.code, 0) << planned.output;
+  const nlohmann::json schedule =
+      nlohmann::json::parse(planned.output)["schedule"];
+  EXPECT_EQ(schedule["microbatches"], 2);
+  EXPECT_EQ(schedule["rows"][1], "RF0 F0 B0 SB0 RF1 F1 B1 SB1 W0 W1 U");
+  expect_refused("train " + config + " --parallel.schedule file:/no/such",
+                 {"/no/such"});
+  EXPECT_EQ(cleave("train " + config + given).code, 0);
+}
+
+TEST_F(Program, keys_of_earlier_versions_name_the_new_ones) {
+  const std::string config = small_config();
+  expect_refused("plan " + config + " --parallel.lend true",
+                 {"parallel.lend is now parallel.stealing"});
+  expect_refused("plan " + config + " --parallel.shard optimizer",
+                 {"parallel.shard is now parallel.shard_states"});
 }
 
 TEST_F(Program, quickstart_walks_the_eight_steps) {

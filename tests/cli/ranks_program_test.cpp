@@ -42,9 +42,9 @@ TEST_F(RanksProgram, processes_train_what_threads_train) {
 
 TEST_F(RanksProgram, replicas_and_shards_train_too) {
   for (const char* options : {"--parallel.replicas 2",
-                              "--parallel.replicas 2 --parallel.shard "
+                              "--parallel.replicas 2 --parallel.shard_states "
                               "optimizer --train.clip 1",
-                              "--parallel.replicas 2 --parallel.shard "
+                              "--parallel.replicas 2 --parallel.shard_states "
                               "gradients"}) {
     const Outcome outcome =
         cleave("train " + small_config() +
@@ -180,7 +180,7 @@ class LongRun {
       const fs::path program = fs::read_symlink(
           "/proc/" + std::to_string(process) + "/exe", unknown);
       EXPECT_EQ(program, fs::path(CLEAVE_PROGRAM)) << line;
-      if (program == fs::path(CLEAVE_PROGRAM)) {  // nobody else is killed
+      if (program == fs::path(CLEAVE_PROGRAM)) {  // no other process is killed
         found[rank] = process;
       }
     }

@@ -10,7 +10,7 @@ TEST(StatusPage, tells_who_ended_without_a_word) {
   const StatusPage launcher(3);
   StatusPage first(launcher.file(), 0, 3);
   StatusPage second(launcher.file(), 1, 3);
-  EXPECT_TRUE(launcher.lost().empty());  // nobody has begun
+  EXPECT_TRUE(launcher.lost().empty());  // no rank has begun
   first.write("start");
   second.write("start");
   second.write("stage 1, microbatch 3, backward");

@@ -140,8 +140,8 @@ TEST_P(Exchange, gathering_gives_everybody_everything) {
 TEST_P(Exchange, all_hear_every_root) {
   for_loads([](Transport& ranks, const Load& load) {
     for (Rank root; root.value < ranks.ranks(); ++root.value) {
-      const Message heard = broadcast(ranks, {load.of(ranks.rank())}, root);
-      EXPECT_TRUE(torch::equal(heard.at(0), load.of(root)));
+      const Message received = broadcast(ranks, {load.of(ranks.rank())}, root);
+      EXPECT_TRUE(torch::equal(received.at(0), load.of(root)));
     }
   });
 }
@@ -277,10 +277,10 @@ TEST(Clocks, of_ranks_are_compared) {
   });
 }
 
-TEST(Barrier, nobody_leaves_before_the_last_one_came) {
+TEST(Barrier, no_rank_leaves_before_the_last_one_came) {
   on_ranks(most_ranks(), [](Transport& ranks) {
     for (int round = 0; round < 50; ++round) {
-      // Who leaves early would find last round's number with somebody.
+      // A rank that leaves early would find a number of the last round.
       const Message all = all_gather(ranks, torch::tensor(round));
       barrier(ranks);
       for (const at::Tensor& other : all) {

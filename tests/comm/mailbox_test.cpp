@@ -1,5 +1,4 @@
-// Waits for messages, by those who look out for a moment and by those who sleep
-// at once.
+// Waits for messages, with and without spinning before threads sleep.
 #include "cleave/comm/mailbox.h"
 
 #include <gtest/gtest.h>

@@ -6,12 +6,13 @@
 namespace cleave {
 
 int most_ranks() {
-  return test_hub().ranks();
+  return test_world().ranks();
 }
 
 void on_ranks(int count, const std::function<void(Transport&)>& body) {
-  const std::unique_ptr<Transport> all = test_hub().connect(test_hub().rank());
-  if (test_hub().rank().value < count) {
+  const std::unique_ptr<Transport> all =
+      test_world().connect(test_world().rank());
+  if (test_world().rank().value < count) {
     std::vector<Rank> members;
     for (Rank rank; rank.value < count; ++rank.value) {
       members.push_back(rank);

@@ -77,7 +77,7 @@ TEST(DeviceMemory, a_message_belongs_to_who_receives_it) {
     small = torch::empty({1000});
     large = torch::empty({2000});
   }
-  take_over(small);  // by nobody
+  take_over(small);  // outside of any scope
   EXPECT_EQ(from->live(), Bytes{12000});
   {
     const MemoryScope scope(to);

@@ -36,11 +36,11 @@ TEST(Evaluate, a_merged_file_is_judged_as_the_pipeline_judged_it) {
   const Evaluation expected = trainer.evaluate(data);
   const TemporaryFolder folder;
   save_safetensors(trainer.merged(), folder / "m.safetensors");
-  const Evaluation judged =
-      evaluate_file(model, folder / "m.safetensors", data, cross_entropy, 10);
-  EXPECT_NEAR(judged.loss, expected.loss, 1e-6);
-  EXPECT_EQ(judged.accuracy, expected.accuracy);
-  EXPECT_EQ(judged.samples, 25);
+  const Evaluation found =
+      evaluate_file(model, folder / "m.safetensors", data, cross_entropy(), 10);
+  EXPECT_NEAR(found.loss, expected.loss, 1e-6);
+  EXPECT_EQ(found.accuracy, expected.accuracy);
+  EXPECT_EQ(found.samples, 25);
 }
 
 TEST(Evaluate, a_perfect_answer_and_a_constant_one_are_told_apart) {
@@ -54,20 +54,22 @@ TEST(Evaluate, a_perfect_answer_and_a_constant_one_are_told_apart) {
   const TemporaryFolder folder;
   const auto file = folder / "empty.safetensors";
   save_safetensors({}, file);
-  EXPECT_EQ(evaluate_file(model, file, right, cross_entropy, 7).accuracy, 1.0);
+  EXPECT_EQ(evaluate_file(model, file, right, cross_entropy(), 7).accuracy,
+            1.0);
   EXPECT_NEAR(
-      evaluate_file(model, file, right, cross_entropy, 7).loss, 0, 1e-6);
-  EXPECT_NEAR(*evaluate_file(model, file, constant, cross_entropy, 7).accuracy,
-              1.0 / 3,
-              1e-9);
+      evaluate_file(model, file, right, cross_entropy(), 7).loss, 0, 1e-6);
+  EXPECT_NEAR(
+      *evaluate_file(model, file, constant, cross_entropy(), 7).accuracy,
+      1.0 / 3,
+      1e-9);
 }
 
 TEST(Evaluate, a_file_of_another_model_is_refused) {
   const TemporaryFolder folder;
   const auto file = folder / "other.safetensors";
   save_safetensors({{"x", torch::ones({1})}}, file);
-  EXPECT_THROW(evaluate_file(small_convnet(), file, noise(), cross_entropy, 5),
-               Error);
+  EXPECT_THROW(
+      evaluate_file(small_convnet(), file, noise(), cross_entropy(), 5), Error);
 }
 
 }  // namespace

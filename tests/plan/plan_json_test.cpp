@@ -1,142 +1,164 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <random>
 #include <string>
 
-#include "cleave/error.h"
+#include "cleave/plan/make_plan.h"
 #include "cleave/plan/plan.h"
 #include "cleave/plan/profile.h"
+#include "cleave/schedule/complete.h"
+#include "cleave/schedule/generators/registry.h"
+#include "cleave/schedule/op.h"
+#include "tests/plan/profiles.h"
+#include "tests/temporary_folder.h"
 
 namespace cleave {
 namespace {
 
 constexpr const char* kText = R"({
+  "format": 2,
   "model": "mnist",
   "batch": 64,
   "replicas": 1,
-  "microbatches": 8,
-  "shard": "none",
-  "schedule": "1f1b",
-  "lend": true,
-  "moving": 0.25,
+  "devices": [
+    {
+      "name": "cpu:0",
+      "memory_bytes": 10000000
+    },
+    {
+      "name": "cpu:1"
+    }
+  ],
   "stages": [
     {
-      "device": "cpu:0",
+      "rank": 0,
       "layers": [
         "flatten",
         "hidden"
-      ],
-      "forward_ms": 1.25,
-      "backward_ms": 2.5,
-      "weight_ms": 1.5,
-      "update_ms": 0.75,
-      "message_ms": 0.005,
-      "parameter_bytes": 1607680,
-      "fixed_bytes": 6430720,
-      "leaving_bytes": 700,
-      "returning_bytes": 0,
-      "shared_bytes": 0,
-      "activation_bytes": 1000,
-      "kept_for_weights_bytes": 500,
-      "forward_need_bytes": 300,
-      "backward_need_bytes": 40,
-      "whole_need_bytes": 30,
-      "first_whole_need_bytes": 35,
-      "weight_need_bytes": 250,
-      "first_weight_need_bytes": 260,
-      "gradient_bytes": 200,
-      "sum_bytes": 100,
-      "memory_bytes": 10000000,
-      "peak_bytes": 9000000
+      ]
     },
     {
-      "device": "cpu:1",
+      "rank": 1,
       "layers": [
         "out"
-      ],
-      "forward_ms": 0.1,
-      "backward_ms": 0.000001,
-      "weight_ms": 0.0,
-      "update_ms": 0.0,
-      "message_ms": 0.0,
-      "parameter_bytes": 20520,
-      "fixed_bytes": 0,
-      "leaving_bytes": 0,
-      "returning_bytes": 1400,
-      "shared_bytes": 1450,
-      "activation_bytes": 0,
-      "kept_for_weights_bytes": 0,
-      "forward_need_bytes": 0,
-      "backward_need_bytes": 0,
-      "whole_need_bytes": 0,
-      "first_whole_need_bytes": 0,
-      "weight_need_bytes": 0,
-      "first_weight_need_bytes": 0,
-      "gradient_bytes": 0,
-      "sum_bytes": 0,
-      "memory_bytes": 0,
-      "peak_bytes": 100000
+      ]
     }
   ],
-  "predicted": {
+  "updates": {
+    "shard_states": "none",
+    "clips": false
+  },
+  "schedule": {
+    "name": "1f1b",
+    "microbatches": 2,
+    "rows": [
+      "F0 SF0 F1 SF1 RB0 B0 RB1 B1 U",
+      "RF0 F0 B0 SB0 RF1 F1 B1 SB1 U"
+    ]
+  },
+  "steals": true,
+  "prediction": {
     "step_ms": 33.3,
-    "bubble": 0.125
+    "bubble": 0.125,
+    "peak_bytes": [
+      9000000,
+      100000
+    ],
+    "stages": [
+      {
+        "cost": {
+          "forward_ms": 1.25,
+          "backward_ms": 2.5,
+          "weight_ms": 1.5,
+          "update_ms": 0.75,
+          "values_ms": 0.005,
+          "gradients_ms": 0.0,
+          "reduce_ms": 0.0
+        },
+        "memory": {
+          "kept_bytes": 1000,
+          "kept_for_weights_bytes": 500,
+          "forward_need_bytes": 300,
+          "backward_need_bytes": 40,
+          "whole_need_bytes": 30,
+          "weight_need_bytes": 250,
+          "sum_bytes": 100,
+          "leaving_bytes": 700,
+          "returning_bytes": 0,
+          "shared_bytes": 0
+        },
+        "parameter_bytes": 1607680,
+        "fixed_bytes": 6430720
+      },
+      {
+        "cost": {
+          "forward_ms": 0.1,
+          "backward_ms": 0.000001,
+          "weight_ms": 0.0,
+          "update_ms": 0.0,
+          "values_ms": 0.0,
+          "gradients_ms": 0.025,
+          "reduce_ms": 0.0
+        },
+        "memory": {
+          "kept_bytes": 0,
+          "kept_for_weights_bytes": 0,
+          "forward_need_bytes": 0,
+          "backward_need_bytes": 0,
+          "whole_need_bytes": 0,
+          "weight_need_bytes": 0,
+          "sum_bytes": 0,
+          "leaving_bytes": 0,
+          "returning_bytes": 1400,
+          "shared_bytes": 1450
+        },
+        "parameter_bytes": 20520,
+        "fixed_bytes": 0
+      }
+    ]
   }
 }
 )";
 
+Prediction sample_prediction() {
+  return {.step = {0.0333},
+          .bubble = 0.125,
+          .peaks = {{9000000}, {100000}},
+          .stages = {{.cost = {.forward = {0.00125},
+                               .backward = {0.0025},
+                               .weight = {0.0015},
+                               .update = {0.00075},
+                               .values = {0.000005}},
+                      .memory = {.kept = {1000},
+                                 .kept_for_weights = {500},
+                                 .forward_need = {300},
+                                 .backward_need = {40},
+                                 .whole_need = {30},
+                                 .weight_need = {250},
+                                 .sums = {100},
+                                 .leaving = {700}},
+                      .parameters = {1607680},
+                      .fixed = {6430720}},
+                     {.cost = {.forward = {0.0001},
+                               .backward = {1e-9},
+                               .gradients = {0.000025}},
+                      .memory = {.returning = {1400}, .shared = {1450}},
+                      .parameters = {20520}}}};
+}
+
 Plan sample() {
   return {.model = "mnist",
           .batch = 64,
-          .microbatches = 8,
-          .schedule = "1f1b",
-          .lend = true,
-          .moving = 0.25,
-          .stages = {{.device = "cpu:0",
-                      .layers = {"flatten", "hidden"},
-                      .forward = {0.00125},
-                      .backward = {0.0025},
-                      .weight = {0.0015},
-                      .update = {0.00075},
-                      .message = {0.000005},
-                      .parameters = {1607680},
-                      .fixed = {6430720},
-                      .leaving = {700},
-                      .activations = {1000},
-                      .kept_for_weights = {500},
-                      .forward_need = {300},
-                      .backward_need = {40},
-                      .whole_need = {30},
-                      .first_whole_need = {35},
-                      .weight_need = {250},
-                      .first_weight_need = {260},
-                      .gradients = {200},
-                      .sums = {100},
-                      .memory = {10000000},
-                      .peak = {9000000}},
-                     {.device = "cpu:1",
-                      .layers = {"out"},
-                      .forward = {0.0001},
-                      .backward = {1e-9},
-                      .parameters = {20520},
-                      .returning = {1400},
-                      .shared = {1450},
-                      .peak = {100000}}},
-          .step = {0.0333},
-          .bubble = 0.125};
-}
-
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+          .devices = {{"cpu:0", {10000000}}, {"cpu:1", {}}},
+          .stages = {{.rank = {0}, .layers = {"flatten", "hidden"}},
+                     {.rank = {1}, .layers = {"out"}}},
+          .schedule_name = "1f1b",
+          .schedule = complete(make_schedule("1f1b", {2, 1, 2})),
+          .steals = true,
+          .prediction = sample_prediction()};
 }
 
 TEST(PlanJson, is_text_a_person_can_read_and_edit) {
@@ -156,6 +178,10 @@ class RandomValues {
     const std::int64_t most = std::int64_t{1} << whole(0, 51);
     return {static_cast<double>(whole(0, most)) / 1e12};
   }
+  int count(int least, int most) {
+    return static_cast<int>(whole(least, most));
+  }
+  bool truth() { return whole(0, 1) == 1; }
   double share() { return std::uniform_real_distribution<>(0, 1)(random_); }
   Bytes bytes() { return {whole(0, INT64_MAX)}; }
   std::string name() {
@@ -172,72 +198,204 @@ class RandomValues {
   std::mt19937_64 random_{5};
 };
 
+Row random_row(RandomValues& random, int stages) {
+  Row row;
+  for (std::int64_t i = random.whole(0, 20); i > 0; --i) {
+    const OpTraits& kind = op_table()[random.whole(0, op_table().size() - 1)];
+    const bool has_index = kind.index != IndexOf::nothing;
+    row.push_back({.op = kind.op,
+                   .stage = {static_cast<int>(random.whole(0, stages - 1))},
+                   .index = has_index ? random.count(0, 99'999) : 0,
+                   .step = {}});
+  }
+  return row;
+}
+
+Schedule random_schedule(RandomValues& random, const Plan& plan) {
+  const auto stages = static_cast<int>(plan.stages.size());
+  Schedule schedule{.microbatches = random.count(1, 1000)};
+  std::vector<StageTie> ties;
+  for (int i = random.count(0, 2); i > 0; --i) {
+    ties.push_back({{random.count(0, 5)}, {random.count(6, 9)}});
+  }
+  schedule.graph = StageGraph(stages, ties);
+  for (std::size_t i = 0; i < plan.devices.size(); ++i) {
+    schedule.rows.push_back(random_row(random, stages));
+  }
+  schedule.synchronisation.clips = random.truth();
+  if (plan.replicas > 1) {
+    schedule.synchronisation.shard_states =
+        static_cast<ShardStates>(random.whole(0, 2));
+    for (const StagePlan& stage : plan.stages) {
+      schedule.synchronisation.buckets.push_back(
+          static_cast<int>(stage.buckets.size()));
+    }
+  }
+  return schedule;
+}
+
+StagePrediction random_stage(RandomValues& random) {
+  return {.cost = {.forward = random.time(),
+                   .backward = random.time(),
+                   .weight = random.time(),
+                   .update = random.time(),
+                   .values = random.time(),
+                   .gradients = random.time(),
+                   .reduce = random.time()},
+          .memory = {.kept = random.bytes(),
+                     .kept_for_weights = random.bytes(),
+                     .forward_need = random.bytes(),
+                     .backward_need = random.bytes(),
+                     .whole_need = random.bytes(),
+                     .weight_need = random.bytes(),
+                     .sums = random.bytes(),
+                     .leaving = random.bytes(),
+                     .returning = random.bytes(),
+                     .shared = random.bytes()},
+          .parameters = random.bytes(),
+          .fixed = random.bytes()};
+}
+
+Prediction random_prediction(RandomValues& random, const Plan& plan) {
+  Prediction prediction{.step = random.time(), .bubble = random.share()};
+  for (std::size_t i = 0; i < plan.devices.size(); ++i) {
+    prediction.peaks.push_back(random.bytes());
+  }
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    prediction.stages.push_back(random_stage(random));
+  }
+  for (int i = random.count(0, 3); i > 0; --i) {
+    prediction.compared.push_back({.replicas = random.count(1, 9),
+                                   .devices = random.count(1, 9),
+                                   .step = random.time(),
+                                   .peak = random.bytes()});
+  }
+  return prediction;
+}
+
+Plan random_plan(RandomValues& random) {
+  Plan plan{.model = random.name(),
+            .batch = random.whole(1, INT64_MAX),
+            .replicas = random.count(1, 3),
+            .schedule_name = random.name(),
+            .steals = random.truth()};
+  for (int i = random.count(0, 4); i > 0; --i) {
+    plan.devices.push_back(
+        {random.name(), random.truth() ? random.bytes() : Bytes{}});
+  }
+  for (int i = random.count(1, 4); i > 0; --i) {
+    plan.stages.push_back({.rank = {random.count(0, 3)},
+                           .layers = {random.name(), random.name()}});
+    for (int bucket = random.count(0, 2); bucket > 0; --bucket) {
+      plan.stages.back().buckets.emplace_back(random.whole(0, 2),
+                                              random.name());
+    }
+  }
+  plan.schedule = random_schedule(random, plan);
+  if (random.truth()) {
+    plan.prediction = random_prediction(random, plan);
+  }
+  return plan;
+}
+
 TEST(PlanJson, reading_gives_back_exactly_what_was_written) {
   RandomValues random;
   for (int i = 0; i < 500; ++i) {
-    Plan plan{.model = random.name(),
-              .batch = random.whole(1000, INT64_MAX),
-              .microbatches = static_cast<int>(random.whole(1, 1000)),
-              .schedule = random.name(),
-              .lend = random.whole(0, 1) == 1,
-              .stages = {},
-              .step = random.time(),
-              .bubble = random.share()};
-    for (std::int64_t s = random.whole(0, 4); s > 0; --s) {
-      plan.stages.push_back({.device = random.name(),
-                             .core = static_cast<int>(random.whole(-1, 3)),
-                             .layers = {random.name(), random.name()},
-                             .forward = random.time(),
-                             .backward = random.time(),
-                             .weight = random.time(),
-                             .update = random.time(),
-                             .message = random.time(),
-                             .parameters = random.bytes(),
-                             .fixed = random.bytes(),
-                             .leaving = random.bytes(),
-                             .returning = random.bytes(),
-                             .shared = random.bytes(),
-                             .activations = random.bytes(),
-                             .kept_for_weights = random.bytes(),
-                             .forward_need = random.bytes(),
-                             .backward_need = random.bytes(),
-                             .whole_need = random.bytes(),
-                             .first_whole_need = random.bytes(),
-                             .weight_need = random.bytes(),
-                             .first_weight_need = random.bytes(),
-                             .gradients = random.bytes(),
-                             .sums = random.bytes(),
-                             .memory = random.bytes(),
-                             .peak = random.bytes()});
-    }
+    const Plan plan = random_plan(random);
     ASSERT_EQ(parse_plan(to_json(plan), "plan"), plan) << to_json(plan);
   }
 }
 
-TEST(PlanJson, a_plan_that_was_made_survives_exactly) {
+// Thirds and sevenths: no short decimals. The first and the last layer share
+// weights.
+Profile odd_profile() {
   Profile profile{.model = "net", .microbatch = 3, .device = "", .layers = {}};
-  for (int i = 1; i < 9; ++i) {  // thirds and sevenths: no short decimals
+  for (int i = 1; i < 9; ++i) {
     profile.layers.push_back({.name = std::to_string(i),
                               .forward = {i / 3.0},
-                              .backward = {i / 7.0}});
+                              .backward = {i / 7.0},
+                              .parameters = {1000},
+                              .crossing = {i}});
   }
-  const Plan plan = make_plan(profile,
-                              {{.name = "a", .speed = 0.7}, {.name = "b"}},
-                              {.batch = 10, .stages = 2});
+  profile.ties = {{0, 7}};
+  return profile;
+}
+
+TEST(PlanJson, a_plan_that_was_made_survives_exactly) {
+  const Profile profile = odd_profile();
+  for (const bool clips : {false, true}) {
+    for (const char* const schedule : {"auto", "zb-v", "interleaved"}) {
+      const Plan plan = make_plan(
+          profile,
+          {{.name = "a", .speed = 0.7, .memory = {1 << 20}}, {.name = "b"}},
+          {.batch = 10, .schedule = schedule, .clips = clips});
+      EXPECT_FALSE(plan.schedule.graph.ties().empty());
+      EXPECT_TRUE(plan.steals);
+      EXPECT_EQ(parse_plan(to_json(plan), "plan"), plan);
+    }
+  }
+}
+
+TEST(PlanJson, a_plan_of_replicas_survives_exactly) {
+  const Profile profile = odd_profile();
+  for (const ShardStates shard :
+       {ShardStates::none, ShardStates::optimizer, ShardStates::gradients}) {
+    Plan plan = make_plan(profile,
+                          devices(4),
+                          {.batch = 20,
+                           .stages = 2,
+                           .replicas = 2,
+                           .shard_states = shard,
+                           .clips = true,
+                           .bucket = {1500}});
+    EXPECT_GT(plan.stages[0].buckets.size(), 1U);
+    EXPECT_EQ(parse_plan(to_json(plan), "plan"), plan);
+    plan.prediction.reset();
+    EXPECT_EQ(parse_plan(to_json(plan), "plan"), plan);
+    check_plan(plan, layers_of(profile), profile.ties);
+  }
+}
+
+TEST(PlanJson, what_was_compared_survives_exactly) {
+  const Plan plan =
+      make_plan(odd_profile(), devices(2), {.batch = 8, .replicas = 0});
+  EXPECT_EQ(plan.prediction->compared.size(), 2U);
   EXPECT_EQ(parse_plan(to_json(plan), "plan"), plan);
 }
 
 TEST(PlanJson, what_is_predicted_may_be_left_out) {
   const Plan plan = parse_plan(
-      R"({"model": "m", "batch": 8, "microbatches": 2, "schedule": "gpipe",
-          "stages": [{"device": "cpu:0", "layers": ["a", "b"]}]})",
+      R"({"format": 2, "model": "m", "batch": 8, "replicas": 1,
+          "devices": [{"name": "cpu:0"}],
+          "stages": [{"rank": 0, "layers": ["a", "b"]}],
+          "updates": {"shard_states": "none", "clips": false},
+          "schedule": {"name": "by hand", "microbatches": 1,
+                       "rows": ["F0 B0 U"]},
+          "steals": false})",
       "hand.json");
   EXPECT_EQ(plan,
             (Plan{.model = "m",
                   .batch = 8,
-                  .microbatches = 2,
-                  .schedule = "gpipe",
-                  .stages = {{.device = "cpu:0", .layers = {"a", "b"}}}}));
+                  .devices = {{.name = "cpu:0"}},
+                  .stages = {{.rank = {0}, .layers = {"a", "b"}}},
+                  .schedule_name = "by hand",
+                  .schedule = complete(make_schedule("gpipe", {1, 1, 1}))}));
+  check_plan(plan, {"a", "b"});
+}
+
+TEST(PlanJson, a_plan_of_another_format_is_refused) {
+  const std::string refused =
+      "p is a plan of another version of cleave. Plan again with cleave plan.";
+  for (const char* const text :
+       {R"({"model": "m", "batch": 8, "microbatches": 2, "schedule": "gpipe",
+            "stages": [{"device": "cpu:0", "layers": ["a", "b"]}],
+            "predicted": {"step_ms": 1, "bubble": 0}})",
+        R"({"model": "m", "batch": 8, "lend": true, "stages": []})",
+        R"({"format": 1, "model": "m"})",
+        R"({"format": 3, "model": "m"})",
+        R"({"format": "2", "model": "m"})"}) {
+    EXPECT_EQ(error_of([&] { parse_plan(text, "p"); }), refused) << text;
+  }
 }
 
 struct Damage {
@@ -250,27 +408,49 @@ constexpr std::array kDamages{
     Damage{"\"batch\": 64",
            "\"bach\": 64",
            "p: bach is no known key. Did you mean batch?"},
-    Damage{"\"predicted\"",
+    Damage{"\"steals\"",
            "\"comment\"",
-           "p: comment is no known key. The known ones are: model, batch, "
-           "replicas, microbatches, shard, schedule, lend, moving, stages, "
-           "predicted, "
-           "compared."},
-    Damage{"\"device\": \"cpu:1\"",
-           "\"devices\": \"cpu:1\"",
-           "p: stages[1].devices is no known key. Did you mean device?"},
-    Damage{"\"lend\": true",
-           "\"lend\": 1",
-           "p: lend is 1. It must be true or false."},
+           "p: comment is no known key. The known ones are: format, model, "
+           "batch, replicas, devices, stages, ties, updates, schedule, steals, "
+           "in_order_because, "
+           "prediction."},
+    Damage{"\"rank\": 1",
+           "\"ranks\": 1",
+           "p: stages[1].ranks is no known key. Did you mean rank?"},
+    Damage{"\"rank\": 1",
+           "\"rank\": -1",
+           "p: stages[1].rank is -1. It must be a whole number from 0 to "
+           "2147483647."},
+    Damage{"\"steals\": true",
+           "\"steals\": 1",
+           "p: steals is 1. It must be true or false."},
+    Damage{"\"rows\"",
+           "\"row\"",
+           "p: schedule.row is no known key. Did you mean rows?"},
+    Damage{"RB0 B0",
+           "RB0 X0",
+           "p: schedule.rows[0]: 'X0' is no action of a schedule. Write one of "
+           "F, B, W, G, N, U, RF, SF, RB, SB, RT, ST, RV, SV, M, RN, SN, A, C "
+           "and the number of the microbatch or bucket, such as F0, with the "
+           "stage in front where a rank has several: 2F0."},
+    Damage{"\"none\"",
+           "\"nothing\"",
+           "p: updates.shard_states: there is nothing to shard called "
+           "'nothing'. Choose one of: none, optimizer, gradients."},
     Damage{"step_ms",
            "steps_ms",
-           "p: predicted.steps_ms is no known key. Did you mean step_ms?"},
+           "p: prediction.steps_ms is no known key. Did you mean step_ms?"},
+    Damage{"\"format\": 2,",
+           "",
+           "p is a plan of another version of cleave. Plan again with "
+           "cleave plan."},
     Damage{"\"batch\": 64,",
            "",
            "p: batch is missing. Add it: a whole number of at least 1."},
-    Damage{"\"device\": \"cpu:1\",",
+    Damage{"\"rank\": 1,",
            "",
-           "p: stages[1].device is missing. Add it: a text in quotes."},
+           "p: stages[1].rank is missing. Add it: a whole number from 0 to "
+           "2147483647."},
     Damage{"64",
            "\"64\"",
            "p: batch is \"64\". It must be a whole number of at least 1."},
@@ -281,38 +461,43 @@ constexpr std::array kDamages{
            "9999999999999999999",
            "p: batch is 9999999999999999999. It must be a whole number of at "
            "least 1."},
-    Damage{"\"microbatches\": 8",
-           "\"microbatches\": 65",
-           "p: microbatches is 65. It must be a whole number from 1 to 64."},
-    Damage{"\"microbatches\": 8",
+    Damage{"\"microbatches\": 2",
            "\"microbatches\": 0",
-           "p: microbatches is 0. It must be a whole number from 1 to 64."},
+           "p: schedule.microbatches is 0. It must be a whole number from 1 to "
+           "2147483647."},
     Damage{"\"1f1b\"",
            "null",
-           "p: schedule is null. It must be a text in "
-           "quotes."},
+           "p: schedule.name is null. It must be a text in quotes."},
     Damage{"\"hidden\"",
            "3",
            "p: stages[0].layers is [\"flatten\",3]. It must be a list of texts "
            "in quotes."},
+    Damage{"\"layers\": [",
+           "\"buckets\": [\"a\"], \"layers\": [",
+           "p: stages[0].buckets is [\"a\"]. It must be a list of lists of "
+           "texts in quotes."},
     Damage{"2.5",
            "-2.5",
-           "p: stages[0].backward_ms is -2.5. It must be a number of "
-           "milliseconds, at least 0."},
+           "p: prediction.stages[0].cost.backward_ms is -2.5. It must be a "
+           "number of milliseconds, at least 0."},
     Damage{"20520",
            "-1",
-           "p: stages[1].parameter_bytes is -1. It must be a whole number of "
-           "at least 0."},
+           "p: prediction.stages[1].parameter_bytes is -1. It must be a whole "
+           "number of at least 0."},
+    Damage{"9000000,",
+           "-1,",
+           "p: prediction.peak_bytes is [-1,100000]. It must be a list of "
+           "whole numbers of at least 0."},
     Damage{"0.125",
            "1.5",
-           "p: predicted.bubble is 1.5. It must be a number from 0 to 1."},
-    Damage{"\"schedule\": \"1f1b\"",
+           "p: prediction.bubble is 1.5. It must be a number from 0 to 1."},
+    Damage{"\"steals\": true",
            "\"batch\": 8",
            "p: the key 'batch' stands twice in one object. Delete one of "
            "them."},
     Damage{"\"mnist\",",
            "\"mnist\"",
-           "p is not JSON: parse error at line 3, column 9: syntax error while "
+           "p is not JSON: parse error at line 4, column 9: syntax error while "
            "parsing object - unexpected string literal; expected '}'. Check "
            "the commas, quotes and brackets there."},
     Damage{"64",
@@ -321,13 +506,17 @@ constexpr std::array kDamages{
            "number."},
 };
 
+std::string damaged(std::string text, const Damage& damage) {
+  const std::size_t at = text.find(damage.from);
+  EXPECT_NE(at, std::string::npos) << damage.from;
+  return text.replace(
+      std::min(at, text.size()), std::string(damage.from).size(), damage.to);
+}
+
 TEST(PlanJson, damage_is_an_error_that_names_source_and_key) {
   for (const Damage& damage : kDamages) {
-    std::string text = kText;
-    const std::size_t at = text.find(damage.from);
-    ASSERT_NE(at, std::string::npos) << damage.from;
-    text.replace(at, std::string(damage.from).size(), damage.to);
-    EXPECT_EQ(error_of([&] { parse_plan(text, "p"); }), damage.message);
+    EXPECT_EQ(error_of([&] { parse_plan(damaged(kText, damage), "p"); }),
+              damage.message);
   }
 }
 
@@ -352,31 +541,18 @@ TEST(PlanJson, a_name_that_is_not_utf8_is_an_error) {
             "UTF-8 for the names of models, layers and devices.");
 }
 
-class PlanFile : public testing::Test {
- protected:
-  void SetUp() override {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              (std::string("cleave_plan_") + test->name());
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directory(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::filesystem::path folder_;
-};
-
-TEST_F(PlanFile, is_replaced_as_a_whole_and_leaves_nothing_else_behind) {
-  const std::filesystem::path file = folder_ / "plan.json";
-  std::ofstream(file) << "an older and longer text\n" << std::string(9999, '.');
+TEST(PlanFile, is_replaced_as_a_whole_and_leaves_nothing_else_behind) {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder / "plan.json";
+  put(file, "an older and longer text\n" + std::string(9999, '.'));
   save_plan(sample(), file);
   EXPECT_EQ(load_plan(file), sample());
-  const std::filesystem::directory_iterator files(folder_);
-  EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+  EXPECT_EQ(folder.count(), 1);
 }
 
-TEST_F(PlanFile, is_named_when_it_cannot_be_written_or_read) {
-  const std::filesystem::path file = folder_ / "missing" / "plan.json";
+TEST(PlanFile, is_named_when_it_cannot_be_written_or_read) {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder / "missing" / "plan.json";
   EXPECT_EQ(error_of([&] { save_plan(sample(), file); }),
             "cannot write " + file.string() +
                 ": No such file or directory. Check that the folder exists, "
@@ -384,25 +560,28 @@ TEST_F(PlanFile, is_named_when_it_cannot_be_written_or_read) {
   EXPECT_EQ(error_of([&] { load_plan(file); }),
             "cannot read " + file.string() +
                 ". Check that the file exists and may be read.");
-  EXPECT_EQ(error_of([&] { load_plan(folder_); }),
-            "cannot read " + folder_.string() +
+  EXPECT_EQ(error_of([&] { load_plan(file.parent_path().parent_path()); }),
+            "cannot read " + file.parent_path().parent_path().string() +
                 ". Check that the file exists and may be read.");
 }
 
-TEST_F(PlanFile, that_cannot_be_replaced_stays_and_no_other_is_left) {
-  const std::filesystem::path file = folder_ / "plan.json";
+TEST(PlanFile, that_cannot_be_replaced_stays_and_no_other_is_left) {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder / "plan.json";
   std::filesystem::create_directories(file / "in the way");
   EXPECT_NE(error_of([&] { save_plan(sample(), file); }), "no error");
   EXPECT_TRUE(std::filesystem::exists(file / "in the way"));
-  const std::filesystem::directory_iterator files(folder_);
-  EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+  EXPECT_EQ(folder.count(), 1);
 }
 
-TEST_F(PlanFile, says_in_which_file_the_mistake_is) {
-  const std::filesystem::path file = folder_ / "plan.json";
-  std::ofstream(file) << "{}";
+TEST(PlanFile, says_in_which_file_the_mistake_is) {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder / "plan.json";
+  put(file, "{}");
   EXPECT_EQ(error_of([&] { load_plan(file); }),
-            file.string() + ": model is missing. Add it: a text in quotes.");
+            file.string() +
+                ": format is missing. Add it: a whole number from 0 to "
+                "2147483647.");
 }
 
 TEST(ProfileJson, reading_gives_back_exactly_what_was_written) {
@@ -412,49 +591,101 @@ TEST(ProfileJson, reading_gives_back_exactly_what_was_written) {
                     .microbatch = random.whole(1, INT64_MAX),
                     .device = random.name(),
                     .measured = static_cast<int>(random.whole(0, 100)),
-                    .spread = 1.0 / static_cast<double>(random.whole(1, 100)),
-                    .uneven = 1.0 / static_cast<double>(random.whole(1, 100)),
-                    .moving = 1.0 / static_cast<double>(random.whole(1, 100)),
                     .overhead = {random.time(),
                                  random.time(),
                                  random.time(),
                                  random.time()},
-                    .foreign = {random.bytes(), random.time(), random.time()},
                     .layers = {}};
     for (std::int64_t s = random.whole(0, 4); s > 0; --s) {
       profile.layers.push_back({.name = random.name(),
                                 .forward = random.time(),
                                 .backward = random.time(),
+                                .weight = random.time(),
+                                .update = random.time(),
                                 .parameters = random.bytes(),
+                                .copies = random.bytes(),
                                 .activations = random.bytes() - random.bytes(),
+                                .kept_for_weights = random.bytes(),
+                                .working = random.bytes(),
+                                .backward_need = random.bytes(),
+                                .whole_need = random.bytes(),
+                                .weight_need = random.bytes(),
                                 .crossing = random.bytes(),
                                 .loose = random.bytes()});
+    }
+    for (int tie = random.count(0, 2); tie > 0; --tie) {
+      profile.ties.push_back({random.count(0, 5), random.count(6, 9)});
     }
     ASSERT_EQ(parse_profile(to_json(profile), "profile"), profile);
   }
 }
 
-TEST(ProfileJson, every_cost_must_be_there) {
-  EXPECT_EQ(error_of([] {
-              parse_profile(
-                  R"({"model": "m", "microbatch": 1, "device": "cpu",
-                      "measured": 1, "layers": [{"name": "a",
-                      "forward_ms": 1, "backward_ms": 2,
-                      "parameter_bytes": 3, "crossing_bytes": 4}]})",
-                  "profile.json");
-            }),
-            "profile.json: layers[0].activation_bytes is missing. Add it: a "
-            "whole number.");
+constexpr const char* kProfile = R"({
+  "model": "m", "microbatch": 1, "device": "cpu", "measured": 1,
+  "layers": [{"name": "a", "forward_ms": 1, "backward_ms": 2,
+              "parameter_bytes": 3, "activation_bytes": -4,
+              "working_bytes": 5, "backward_need_bytes": 6,
+              "whole_need_bytes": 7, "weight_need_bytes": 8,
+              "crossing_bytes": 9}]})";
+
+TEST(ProfileJson, what_a_model_need_not_have_may_be_left_out) {
+  EXPECT_EQ(parse_profile(kProfile, "p"),
+            (Profile{.model = "m",
+                     .device = "cpu",
+                     .measured = 1,
+                     .layers = {{.name = "a",
+                                 .forward = {0.001},
+                                 .backward = {0.002},
+                                 .parameters = {3},
+                                 .activations = {-4},
+                                 .working = {5},
+                                 .backward_need = {6},
+                                 .whole_need = {7},
+                                 .weight_need = {8},
+                                 .crossing = {9}}}}));
 }
 
-TEST_F(PlanFile, of_a_profile_can_be_saved_and_used_again) {
+constexpr std::array kProfileDamages{
+    Damage{"\"activation_bytes\": -4,",
+           "",
+           "p: layers[0].activation_bytes is missing. Add it: a whole number."},
+    Damage{"\"weight_need_bytes\": 8,",
+           "",
+           "p: layers[0].weight_need_bytes is missing. Add it: a whole number "
+           "of at least 0."},
+    Damage{"\"crossing_bytes\": 9",
+           "\"crossing_bytes\": -9",
+           "p: layers[0].crossing_bytes is -9. It must be a whole number of at "
+           "least 0."},
+    Damage{"\"forward_ms\"",
+           "\"forwards_ms\"",
+           "p: layers[0].forwards_ms is no known key. Did you mean "
+           "forward_ms?"},
+    Damage{"\"measured\": 1",
+           "\"measured\": 1, \"overhead\": {\"forward_ms\": 1}",
+           "p: overhead.backward_ms is missing. Add it: a number of "
+           "milliseconds, at least 0."},
+    Damage{"\"measured\": 1",
+           "\"measured\": 1, \"ties\": [{\"earlier\": 0, \"late\": 1}]",
+           "p: ties[0].late is no known key. Did you mean later?"},
+};
+
+TEST(ProfileJson, damage_is_an_error_that_names_source_and_key) {
+  for (const Damage& damage : kProfileDamages) {
+    EXPECT_EQ(error_of([&] { parse_profile(damaged(kProfile, damage), "p"); }),
+              damage.message);
+  }
+}
+
+TEST(ProfileFile, can_be_saved_and_used_again) {
+  const TemporaryFolder folder;
   const Profile profile{.model = "net",
                         .microbatch = 4,
                         .device = "cpu:0",
                         .measured = 1,
                         .layers = {{.name = "a", .forward = {0.001}}}};
-  save_profile(profile, folder_ / "profile.json");
-  EXPECT_EQ(load_profile(folder_ / "profile.json"), profile);
+  save_profile(profile, folder / "profile.json");
+  EXPECT_EQ(load_profile(folder / "profile.json"), profile);
 }
 
 }  // namespace

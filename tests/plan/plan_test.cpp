@@ -2,35 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "cleave/error.h"
-#include "cleave/plan/plan_schedule.h"
+#include "cleave/plan/make_plan.h"
+#include "cleave/plan/predict.h"
+#include "cleave/schedule/memory.h"
+#include "cleave/schedule/order.h"
+#include "tests/plan/profiles.h"
 
 namespace cleave {
 namespace {
-
-// Layers "0", "1", … that take these times forward, twice as long backward.
-Profile profile_of(const std::vector<double>& forward) {
-  Profile profile{.model = "net", .device = "cpu:0", .layers = {}};
-  for (const double time : forward) {
-    profile.layers.push_back({.name = std::to_string(profile.layers.size()),
-                              .forward = {time},
-                              .backward = {2 * time}});
-  }
-  return profile;
-}
-
-std::vector<DeviceSpec> devices(int count, Bytes memory = {}) {
-  std::vector<DeviceSpec> result;
-  result.reserve(count);
-  for (int i = 0; i < count; ++i) {
-    result.push_back({.name = "cpu:" + std::to_string(i), .memory = memory});
-  }
-  return result;
-}
 
 std::vector<int> layer_counts(const Plan& plan) {
   std::vector<int> counts;
@@ -40,15 +24,18 @@ std::vector<int> layer_counts(const Plan& plan) {
   return counts;
 }
 
-std::string error_of(const Profile& profile,
-                     const std::vector<DeviceSpec>& on,
-                     const PlanRequest& request) {
-  try {
-    make_plan(profile, on, request);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+const StageCost& cost_of(const Plan& plan, int stage) {
+  return plan.prediction->stages.at(stage).cost;
+}
+
+Bytes peak_of(const Plan& plan, int rank) {
+  return plan.prediction->peaks.at(rank);
+}
+
+std::string plan_error(const Profile& profile,
+                       const std::vector<DeviceSpec>& on,
+                       const PlanRequest& request) {
+  return error_of([&] { make_plan(profile, on, request); });
 }
 
 TEST(MakePlan, what_a_stage_takes_for_itself_counts_once_per_stage) {
@@ -59,177 +46,28 @@ TEST(MakePlan, what_a_stage_takes_for_itself_counts_once_per_stage) {
   const Plan plan = make_plan(
       profile, devices(2), {.batch = 4, .stages = 2, .schedule = "1f1b"});
   const auto layers = static_cast<double>(plan.stages[1].layers.size());
-  EXPECT_DOUBLE_EQ(plan.stages[1].forward.value, 0.001 * layers + 0.0001);
-  EXPECT_DOUBLE_EQ(plan.stages[1].backward.value, 0.002 * layers + 0.0002);
-  EXPECT_DOUBLE_EQ(plan.stages[0].weight.value, 0.0053);
-  EXPECT_DOUBLE_EQ(plan.stages[0].update.value, 0.0064);
+  EXPECT_DOUBLE_EQ(cost_of(plan, 1).forward.value, 0.001 * layers + 0.0001);
+  EXPECT_DOUBLE_EQ(cost_of(plan, 1).backward.value, 0.002 * layers + 0.0002);
+  EXPECT_DOUBLE_EQ(cost_of(plan, 0).weight.value, 0.0053);
+  EXPECT_DOUBLE_EQ(cost_of(plan, 0).update.value, 0.0064);
   // Where there is nothing to do for weights, nothing is done.
-  EXPECT_EQ(plan.stages[1].weight.value, 0);
-  EXPECT_EQ(plan.stages[1].update.value, 0);
+  EXPECT_EQ(cost_of(plan, 1).weight.value, 0);
+  EXPECT_EQ(cost_of(plan, 1).update.value, 0);
   profile.overhead.backward = {-1};
-  EXPECT_EQ(error_of(profile, devices(2), {.batch = 4}),
+  EXPECT_EQ(plan_error(profile, devices(2), {.batch = 4}),
             "the overhead of the profile is below zero, or no number. Profile "
             "the model again.");
 }
 
-TEST(MakePlan, values_from_another_device_take_longer_the_more_they_are) {
-  Profile profile = profile_of(std::vector<double>(8, 0.001));
-  for (LayerCost& layer : profile.layers) {
-    layer.crossing = {3000};
-  }
-  profile.foreign = {.bytes = {1000}, .forward = {1e-5}, .backward = {2e-5}};
-  // Both stages of the second device follow each other.
-  const Plan plan = make_plan(
-      profile, devices(2), {.batch = 8, .stages = 4, .schedule = "zb-v"});
-  ASSERT_EQ(plan.stages.size(), 4U);
-  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
-    const StagePlan& stage = plan.stages[i];
-    const auto layers = static_cast<double>(stage.layers.size());
-    const bool takes_values = i == 1 || i == 3;
-    EXPECT_DOUBLE_EQ(stage.forward.value,
-                     0.001 * layers + (takes_values ? 3e-5 : 0));
-    const bool takes_gradients = i == 0 || i == 2;
-    EXPECT_DOUBLE_EQ(stage.backward.value,
-                     0.002 * layers + (takes_gradients ? 6e-5 : 0));
-  }
-}
-
-TEST(MakePlan, values_from_another_device_take_no_time_below_zero) {
-  Profile profile = profile_of({0.001, 0.001});
-  const std::string error =
-      "what the profile says of values from other devices is below zero, or "
-      "no number. Profile the model again.";
-  profile.foreign = {.bytes = {-1}};
-  EXPECT_EQ(error_of(profile, devices(2), {.batch = 4}), error);
-  profile.foreign = {.bytes = {1}, .backward = {-1}};
-  EXPECT_EQ(error_of(profile, devices(2), {.batch = 4}), error);
-}
-
-TEST(MakePlan, values_from_a_device_on_the_same_core_are_in_its_caches) {
-  Profile profile = profile_of(std::vector<double>(8, 0.001));
-  for (LayerCost& layer : profile.layers) {
-    layer.crossing = {1000};
-  }
-  profile.foreign = {.bytes = {1000}, .forward = {1e-5}, .backward = {1e-5}};
-  std::vector<DeviceSpec> on = devices(4);
-  for (std::size_t i = 0; i < on.size(); ++i) {
-    on[i].core = i < 3 ? 0 : 1;
-  }
-  const Plan plan =
-      make_plan(profile, on, {.batch = 4, .stages = 4, .schedule = "1f1b"});
-  const auto beside_layers = [&](int stage) {
-    const StagePlan& found = plan.stages[stage];
-    return found.forward.value - 0.001 * 3 * found.layers.size();
-  };
-  EXPECT_NEAR(beside_layers(1), 0, 1e-12);
-  // The fourth has a core for itself.
-  EXPECT_NEAR(plan.stages[3].forward.value,
-              0.001 * plan.stages[3].layers.size() + 1e-5,
-              1e-12);
-  // The third takes three times as long where its neighbours compute too.
-  EXPECT_NEAR(plan.stages[2].backward.value,
-              3 * (0.002 * plan.stages[2].layers.size() + 1e-5),
-              1e-12);
-}
-
-TEST(MakePlan, cuts_where_little_comes_from_another_device) {
-  Profile profile = profile_of(std::vector<double>(8, 0.001));
-  for (LayerCost& layer : profile.layers) {
-    layer.crossing = {1000};
-  }
-  profile.layers[2].crossing = {1};
-  const PlanRequest request{.batch = 4, .stages = 2, .schedule = "1f1b"};
-  EXPECT_EQ(layer_counts(make_plan(profile, devices(2), request)),
-            (std::vector{4, 4}));
-  profile.foreign = {.bytes = {1000}, .forward = {0.004}, .backward = {0.004}};
-  EXPECT_EQ(layer_counts(make_plan(profile, devices(2), request)),
-            (std::vector{3, 5}));
-}
-
-TEST(MakePlan, steps_take_longer_where_devices_are_unsteady) {
-  Profile profile = profile_of(std::vector<double>(8, 0.001));
-  const PlanRequest request{
-      .batch = 4, .stages = 2, .schedule = "1f1b", .lend = false};
-  const Plan steady = make_plan(profile, devices(2), request);
-  profile.spread = 0.2;
-  const Plan unsteady = make_plan(profile, devices(2), request);
-  EXPECT_GT(unsteady.step, steady.step);
-  EXPECT_LT(unsteady.step, 1.2 * steady.step);
-  EXPECT_GT(unsteady.bubble, steady.bubble);
-  profile.spread = 1;  // said to be another machine's, then
-  EXPECT_LT(make_plan(profile, devices(2), request).step, 1.3 * steady.step);
-  profile.spread = -0.1;
-  EXPECT_EQ(error_of(profile, devices(2), request),
-            "the spread of the profile is no share from 0 to 1. Profile the "
-            "model again.");
-}
-
-TEST(MakePlan, steps_take_longer_where_devices_are_unequal_and_do_not_lend) {
-  Profile profile = profile_of(std::vector<double>(8, 0.001));
-  PlanRequest request{
-      .batch = 16, .stages = 4, .schedule = "1f1b", .lend = false};
-  const Plan equal = make_plan(profile, devices(4), request);
-  profile.uneven = 0.3;
-  const Plan unequal = make_plan(profile, devices(4), request);
-  EXPECT_GT(unequal.step, 1.02 * equal.step);
-  EXPECT_LT(unequal.step, 1.3 * equal.step);
-  request.lend = true;
-  const Plan lent = make_plan(profile, devices(4), request);
-  EXPECT_TRUE(lent.lend);
-  EXPECT_LT(lent.step, unequal.step);
-  profile.uneven = 2;
-  EXPECT_EQ(error_of(profile, devices(4), request),
-            "the unevenness of the profile is no share from 0 to 1. Profile "
-            "the model again.");
-}
-
-TEST(MakePlan, devices_lend_where_that_pays) {
-  Profile profile = profile_of(std::vector<double>(8, 0.001));
+TEST(MakePlan, devices_steal_work_unless_told_not_to) {
+  const Profile profile = profile_of(std::vector<double>(8, 0.001));
   PlanRequest request{.batch = 8, .stages = 2, .schedule = "zb-h2"};
-  const Plan lent = make_plan(profile, devices(2), request);
-  EXPECT_TRUE(lent.lend);
-  profile.moving = 0.1;
-  const Plan moving = make_plan(profile, devices(2), request);
-  EXPECT_TRUE(moving.lend);
-  EXPECT_EQ(moving.moving, 0.1);
-  EXPECT_GT(moving.step, lent.step);
-  profile.moving = 1;
+  const Plan stealing = make_plan(profile, devices(2), request);
+  EXPECT_TRUE(stealing.steals);
+  request.steals = false;
   const Plan alone = make_plan(profile, devices(2), request);
-  EXPECT_FALSE(alone.lend);
-  request.lend = false;
-  EXPECT_EQ(make_plan(profile, devices(2), request), alone);
-  EXPECT_LE(moving.step, alone.step);
-  profile.moving = 1.5;
-  EXPECT_EQ(error_of(profile, devices(2), request),
-            "the cost of moving of the profile is no share from 0 to 1. "
-            "Profile the model again.");
-}
-
-TEST(MakePlan, only_a_searched_schedule_changes_its_order_where_devices_lend) {
-  const Profile profile = profile_of(std::vector<double>(8, 0.001));
-  for (const char* const schedule : {"gpipe", "zb-h2", "auto"}) {
-    const Plan lent = make_plan(
-        profile, devices(2), {.batch = 8, .stages = 2, .schedule = schedule});
-    ASSERT_TRUE(lent.lend);
-    for (const SharedRow& row :
-         training_rows(lent, schedule_of(lent, lent.microbatches))) {
-      EXPECT_EQ(row.in_order, lent.schedule != "auto") << schedule;
-    }
-  }
-}
-
-TEST(MakePlan, what_the_caller_does_between_steps_takes_time_nobody_waits) {
-  const Profile profile = profile_of(std::vector<double>(8, 0.001));
-  PlanRequest request{.batch = 4, .stages = 1, .schedule = "1f1b"};
-  const auto step = [&] {
-    return make_plan(profile, devices(2), request).step.value;
-  };
-  request.stages = 2;
-  const double without = step();
-  request.caller = {0.0001};  // while the second device waits for its first F
-  EXPECT_DOUBLE_EQ(step(), without);
-  request.caller = {0.02};
-  EXPECT_GT(step(), without + 0.005);
+  EXPECT_FALSE(alone.steals);
+  EXPECT_EQ(alone.schedule, stealing.schedule);
 }
 
 TEST(MakePlan, predicts_the_closed_form_for_even_stages) {
@@ -241,25 +79,27 @@ TEST(MakePlan, predicts_the_closed_form_for_even_stages) {
                                  .stages = 4,
                                  .microbatches = 6,
                                  .schedule = schedule,
-                                 .lend = false,
+                                 .steals = false,
                                  .message_latency = {}});
     EXPECT_EQ(layer_counts(plan), (std::vector<int>{2, 2, 2, 2}));
-    EXPECT_EQ(plan.stages[0].forward, Seconds{0.002});
-    EXPECT_EQ(plan.stages[0].backward, Seconds{0.004});
+    EXPECT_EQ(cost_of(plan, 0).forward, Seconds{0.002});
+    EXPECT_EQ(cost_of(plan, 0).backward, Seconds{0.004});
     // (microbatches + stages - 1) times forward and backward of a stage.
-    EXPECT_EQ(plan.step, Seconds{0.054});
-    EXPECT_NEAR(plan.bubble, 3.0 / 9.0, 1e-12);
+    EXPECT_EQ(plan.prediction->step, Seconds{0.054});
+    EXPECT_NEAR(plan.prediction->bubble, 3.0 / 9.0, 1e-12);
   }
 }
 
 TEST(MakePlan, one_stage_has_no_bubble) {
   const Plan plan = make_plan(
       profile_of({0.001, 0.002}), devices(1), {.batch = 8, .stages = 1});
-  EXPECT_EQ(plan.microbatches, 4);
-  EXPECT_EQ(plan.step, Seconds{0.072});  // 8 samples, 3 ms forward, 6 backward
-  EXPECT_NEAR(plan.bubble, 0, 1e-12);
+  EXPECT_EQ(plan.schedule.microbatches, 4);
+  EXPECT_EQ(plan.prediction->step,
+            Seconds{0.072});  // 8 samples, 3 ms forward, 6 backward
+  EXPECT_NEAR(plan.prediction->bubble, 0, 1e-12);
   EXPECT_EQ(plan.model, "net");
-  EXPECT_EQ(plan.stages[0].device, "cpu:0");
+  EXPECT_EQ(plan.stages[0].rank, Rank{0});
+  EXPECT_EQ(plan.devices.at(0).name, "cpu:0");
   EXPECT_EQ(plan.stages[0].layers, (std::vector<std::string>{"0", "1"}));
 }
 
@@ -275,7 +115,7 @@ TEST(MakePlan, messages_count_on_the_way_there_and_back) {
                                .message_latency = {0.001},
                                .message_bandwidth = 1e6});
   // Two stages of 3 ms in a row; each way 1 ms and 1000 bytes at 1 MB/s.
-  EXPECT_EQ(plan.step, Seconds{0.010});
+  EXPECT_EQ(plan.prediction->step, Seconds{0.010});
 }
 
 TEST(MakePlan, uses_all_devices_when_that_pays) {
@@ -283,7 +123,7 @@ TEST(MakePlan, uses_all_devices_when_that_pays) {
                               devices(4),
                               {.batch = 32, .schedule = "1f1b"});
   EXPECT_EQ(plan.stages.size(), 4U);
-  EXPECT_EQ(plan.microbatches, 16);
+  EXPECT_EQ(plan.schedule.microbatches, 16);
 }
 
 TEST(MakePlan, takes_fewer_stages_when_more_do_not_pay) {
@@ -337,8 +177,8 @@ TEST(MakePlan, gives_the_stages_of_a_heavy_embedding_and_head_fewer_blocks) {
   const Plan plan =
       make_plan(profile_of(times), devices(4), {.batch = 16, .stages = 4});
   EXPECT_EQ(layer_counts(plan), (std::vector<int>{4, 4, 4, 2}));
-  for (const StagePlan& stage : plan.stages) {
-    EXPECT_LE(stage.forward, Seconds{0.009});
+  for (const StagePrediction& stage : plan.prediction->stages) {
+    EXPECT_LE(stage.cost.forward, Seconds{0.009});
   }
 }
 
@@ -349,8 +189,8 @@ TEST(MakePlan, a_faster_device_gets_more_layers) {
                               unequal,
                               {.batch = 8, .stages = 2, .microbatches = 8});
   EXPECT_EQ(layer_counts(plan), (std::vector<int>{6, 2}));
-  EXPECT_EQ(plan.stages[0].forward, Seconds{0.006});
-  EXPECT_EQ(plan.stages[1].forward, Seconds{0.006});
+  EXPECT_EQ(cost_of(plan, 0).forward, Seconds{0.006});
+  EXPECT_EQ(cost_of(plan, 1).forward, Seconds{0.006});
 }
 
 // Device i on core i modulo 2.
@@ -367,9 +207,9 @@ TEST(MakePlan, takes_no_more_devices_than_there_are_cores) {
   const PlanRequest request{.batch = 8, .microbatches = 8};
   const Plan two = make_plan(profile, devices(2), request);
   const Plan plan = make_plan(profile, on_two_cores(6), request);
-  EXPECT_EQ(rank_count(plan), 2);
-  EXPECT_NEAR(plan.step / two.step, 1, 0.03);
-  EXPECT_FALSE(share_cores(plan));
+  EXPECT_EQ(plan.devices.size(), 2U);
+  EXPECT_NEAR(plan.prediction->step / two.prediction->step, 1, 0.03);
+  EXPECT_TRUE(plan.steals);
 }
 
 TEST(MakePlan, devices_that_share_cores_are_no_faster_than_the_cores) {
@@ -378,12 +218,11 @@ TEST(MakePlan, devices_that_share_cores_are_no_faster_than_the_cores) {
       profile,
       on_two_cores(4),
       {.batch = 8, .stages = 4, .microbatches = 8, .schedule = "zb-h1"});
-  EXPECT_EQ(plan.stages[2].core, 0);
-  EXPECT_EQ(plan.stages[2].forward, Seconds{0.012});  // beside another
-  EXPECT_FALSE(plan.lend);
+  EXPECT_EQ(cost_of(plan, 2).forward, Seconds{0.012});  // beside another
+  EXPECT_FALSE(plan.steals);
   const double least = 8 * 8 * 0.009 / 2;
-  EXPECT_GT(plan.step.value, 0.95 * least);
-  EXPECT_LT(plan.step.value, 1.3 * least);
+  EXPECT_GT(plan.prediction->step.value, 0.95 * least);
+  EXPECT_LT(plan.prediction->step.value, 1.4 * least);
 }
 
 TEST(MakePlan, devices_of_other_replicas_take_their_share_of_cores) {
@@ -394,7 +233,7 @@ TEST(MakePlan, devices_of_other_replicas_take_their_share_of_cores) {
                                .replicas = 2,
                                .microbatches = 4,
                                .schedule = "1f1b"});
-  EXPECT_EQ(plan.stages[1].forward, Seconds{0.006});
+  EXPECT_EQ(cost_of(plan, 1).forward, Seconds{0.006});
 }
 
 TEST(MakePlan, counts_states_activations_in_flight_and_the_working_set) {
@@ -415,17 +254,17 @@ TEST(MakePlan, counts_states_activations_in_flight_and_the_working_set) {
                                .microbatches = 8,
                                .schedule = "1f1b",
                                .state_copies = 1,
-                               .lend = false});
+                               .steals = false});
   // 1f1b holds 3, 2 and 1 microbatches, with what the stage was given and
-  // without the 5 that leave it; these are there while the last of them is
-  // computed, and once more they wait to be taken, and on the other side
-  // 7 of gradients and what was given but is kept there; parameters are there
+  // without the 5 that leave it. The last of them computes with its 5. Messages
+  // wait to be taken: of the first stage two, of the second one each way, where
+  // a gradient is 7 and what was given but is kept 2. Parameters are there
   // three times.
-  EXPECT_EQ(plan.stages[0].peak, Bytes{300 + 3 * (20 - 5) + 5 + 30 + 5});
-  EXPECT_EQ(plan.stages[1].peak,
+  EXPECT_EQ(peak_of(plan, 0), Bytes{300 + 3 * (20 - 5) + 5 + 30 + 2 * 5});
+  EXPECT_EQ(peak_of(plan, 1),
             Bytes{300 + 2 * (7 + 50 - 5) + 5 + 30 + 5 + 7 + 2});
-  EXPECT_EQ(plan.stages[2].peak, Bytes{300 + 1 * (7 + 20) + 30 + 7 + 2});
-  EXPECT_EQ(plan.stages[1].parameters, Bytes{100});
+  EXPECT_EQ(peak_of(plan, 2), Bytes{300 + 1 * (7 + 20) + 30 + 7 + 2});
+  EXPECT_EQ(plan.prediction->stages[1].parameters, Bytes{100});
 }
 
 TEST(MakePlan, a_backward_needs_less_where_layers_behind_have_let_go) {
@@ -436,20 +275,16 @@ TEST(MakePlan, a_backward_needs_less_where_layers_behind_have_let_go) {
     layer.kept_for_weights = {25};
     layer.backward_need = {30};
     layer.whole_need = {40};
-    layer.first_whole_need = {120};
     layer.weight_need = {50};
-    layer.first_weight_need = {110};
   }
   profile.layers[0].whole_need = {90};
   profile.layers[1].loose = {20};  // the next one keeps it
   const Plan plan = make_plan(profile, devices(1), {.batch = 1});
   ASSERT_EQ(plan.stages.size(), 1U);
-  const StagePlan& stage = plan.stages[0];
+  const StageBytes& stage = plan.prediction->stages[0].memory;
   EXPECT_EQ(stage.backward_need, Bytes{30 + 2 * 25 - 40 - 0});
   EXPECT_EQ(stage.whole_need, Bytes{90 - 40 - 0});
-  EXPECT_EQ(stage.first_whole_need, Bytes{120 + 100 - 40 + 100 - 0});
   EXPECT_EQ(stage.weight_need, Bytes{50});
-  EXPECT_EQ(stage.first_weight_need, Bytes{110 + 75 + 75});
 }
 
 TEST(MakePlan, costs_grow_with_the_samples_of_a_microbatch) {
@@ -460,16 +295,16 @@ TEST(MakePlan, costs_grow_with_the_samples_of_a_microbatch) {
     layer.crossing = {4};
   }
   PlanRequest request{
-      .batch = 16, .stages = 2, .microbatches = 8, .lend = false};
-  EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].forward,
+      .batch = 16, .stages = 2, .microbatches = 8, .steals = false};
+  EXPECT_EQ(cost_of(make_plan(profile, devices(2), request), 1).forward,
             Seconds{0.002});
-  EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].peak,
+  EXPECT_EQ(peak_of(make_plan(profile, devices(2), request), 1),
             Bytes{2 + 20 + 2 * (2 + 2)});  // two gradients may wait
   // Microbatches of 2 and 3 samples: the mean time, the largest memory.
   request.batch = 20;
-  EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].forward,
+  EXPECT_EQ(cost_of(make_plan(profile, devices(2), request), 1).forward,
             Seconds{0.0025});
-  EXPECT_EQ(make_plan(profile, devices(2), request).stages[1].peak,
+  EXPECT_EQ(peak_of(make_plan(profile, devices(2), request), 1),
             Bytes{3 + 30 + 2 * (3 + 3)});
 }
 
@@ -502,7 +337,7 @@ TEST(MakePlan, replicas_divide_devices_and_batch) {
   EXPECT_EQ(layer_counts(plan), (std::vector<int>{2, 2}));
   // Microbatches of two samples: (4 + 1) times two layers of 60 ms; and
   // half of 2 MB there and back.
-  EXPECT_NEAR(plan.step.value, 0.6 + 0.002, 1e-9);
+  EXPECT_NEAR(plan.prediction->step.value, 0.6 + 0.002, 1e-9);
 }
 
 TEST(MakePlan, chooses_replicas_against_stages_by_predicted_time) {
@@ -517,20 +352,74 @@ TEST(MakePlan, chooses_replicas_against_stages_by_predicted_time) {
   EXPECT_EQ(make_plan(even, devices(2), request).replicas, 1);
 }
 
+TEST(MakePlan, replicas_have_a_sample_for_every_microbatch) {
+  const Profile profile = profile_of({0.1, 0.001});
+  const PlanRequest request{.batch = 6, .replicas = 0, .microbatches = 4};
+  const Plan plan = make_plan(profile, devices(2), request);
+  EXPECT_EQ(plan.replicas, 1);
+  check_plan(plan, layers_of(profile));
+}
+
+TEST(MakePlan, one_device_has_no_more_stages_than_one) {
+  const Plan plan = make_plan(profile_of({0.1, 0.0005}),
+                              devices(1),
+                              {.batch = 8, .message_latency = {}});
+  EXPECT_EQ(plan.stages.size(), 1U);
+}
+
+TEST(MakePlan, gives_the_same_plan_every_time) {
+  const PlanRequest request{.batch = 16, .microbatches = 8};
+  EXPECT_EQ(make_plan(blocks_and_head(4), devices(4), request),
+            make_plan(blocks_and_head(4), devices(4), request));
+}
+
+TEST(MakePlan, ties_of_layers_are_those_of_the_stages_they_are_in) {
+  Profile profile = profile_of({0.001, 0.001, 0.001, 0.001});
+  profile.ties = {{0, 3}, {0, 1}, {2, 3}};
+  const Plan plan = make_plan(
+      profile,
+      devices(2),
+      {.batch = 8, .stages = 2, .microbatches = 4, .schedule = "1f1b"});
+  check_plan(plan, layers_of(profile), profile.ties);
+  EXPECT_EQ(plan.schedule.graph.ties(),
+            (std::vector<StageTie>{{StageId{0}, StageId{1}}}));
+}
+
+TEST(MakePlan, refuses_ties_of_layers_that_are_not_there) {
+  Profile profile = profile_of({0.001, 0.001});
+  for (const LayerTie tie : {LayerTie{0, 2}, {-1, 1}, {1, 1}, {1, 0}}) {
+    profile.ties = {tie};
+    EXPECT_EQ(plan_error(profile, devices(2), {.batch = 8}),
+              "layers " + std::to_string(tie.earlier) + " and " +
+                  std::to_string(tie.later) +
+                  " of the profile cannot share a weight. Profile the model "
+                  "again.");
+  }
+}
+
+TEST(StageTies, are_between_stages_and_each_stands_once) {
+  EXPECT_EQ(stage_ties({0, 2, 4, 6}, {{4, 5}, {2, 5}, {0, 3}, {1, 2}}),
+            (std::vector<StageTie>{{StageId{0}, StageId{1}},
+                                   {StageId{1}, StageId{2}}}));
+  EXPECT_TRUE(stage_ties({0, 6}, {{0, 5}}).empty());
+}
+
 TEST(MakePlan, sharded_states_are_divided_among_replicas) {
   Profile profile = profile_of({0.01});
   profile.layers[0].parameters = {1000};
   PlanRequest request{.batch = 16, .replicas = 4, .microbatches = 1};
   // Parameters, gradients, two states, and what three others sent.
-  EXPECT_EQ(make_plan(profile, devices(4), request).stages[0].fixed,
+  EXPECT_EQ(make_plan(profile, devices(4), request).prediction->stages[0].fixed,
             Bytes{1000 + 1000 + 2 * 1000 + 3 * 250});
-  request.shard = Shard::optimizer;
+  request.shard_states = ShardStates::optimizer;
   const Plan sharded = make_plan(profile, devices(4), request);
-  EXPECT_EQ(sharded.shard, Shard::optimizer);
-  EXPECT_EQ(sharded.stages[0].fixed, Bytes{1000 + 1000 + 2 * 250 + 4 * 250});
+  EXPECT_EQ(sharded.schedule.synchronisation.shard_states,
+            ShardStates::optimizer);
+  EXPECT_EQ(sharded.prediction->stages[0].fixed,
+            Bytes{1000 + 1000 + 2 * 250 + 4 * 250});
   // Gradients too, and no sums that wait for the last microbatch.
-  request.shard = Shard::gradients;
-  EXPECT_EQ(make_plan(profile, devices(4), request).stages[0].fixed,
+  request.shard_states = ShardStates::gradients;
+  EXPECT_EQ(make_plan(profile, devices(4), request).prediction->stages[0].fixed,
             Bytes{1000 + 3 * 250});
 }
 
@@ -543,52 +432,57 @@ TEST(MakePlan, says_what_other_meshes_would_have_taken) {
                       .microbatches = 4,
                       .schedule = "1f1b",
                       .state_copies = 0,
-                      .lend = false};
+                      .steals = false};
   const Plan plan = make_plan(profile, devices(2), request);
-  ASSERT_EQ(plan.compared.size(), 2u);
-  EXPECT_EQ(plan.compared[0].replicas, 1);
-  EXPECT_EQ(plan.compared[0].devices, 2);
-  EXPECT_EQ(plan.compared[0].peak, Bytes{600});
-  EXPECT_EQ(plan.compared[1].step, plan.step);
-  EXPECT_GT(plan.compared[0].step, plan.step);
+  ASSERT_EQ(plan.prediction->compared.size(), 2u);
+  EXPECT_EQ(plan.prediction->compared[0].replicas, 1);
+  EXPECT_EQ(plan.prediction->compared[0].devices, 2);
+  EXPECT_EQ(plan.prediction->compared[0].peak, Bytes{600});
+  EXPECT_EQ(plan.prediction->compared[1].step, plan.prediction->step);
+  EXPECT_GT(plan.prediction->compared[0].step, plan.prediction->step);
   const Plan tight = make_plan(profile, devices(2, {700}), request);
   EXPECT_EQ(tight.replicas, 1);
-  EXPECT_EQ(tight.compared.at(1).step, Seconds{});
+  EXPECT_EQ(tight.prediction->compared.at(1).step, Seconds{});
   request.replicas = 1;
-  EXPECT_TRUE(make_plan(profile, devices(2), request).compared.empty());
+  EXPECT_TRUE(
+      make_plan(profile, devices(2), request).prediction->compared.empty());
 }
 
 TEST(MakePlan, says_which_numbers_do_not_go_together) {
   const Profile profile = profile_of({1, 1, 1});
-  EXPECT_EQ(error_of(profile, devices(4), {.stages = 4}),
+  EXPECT_EQ(plan_error(profile, devices(4), {.batch = 1, .stages = 4}),
             "cannot cut 3 layers into 4 stages. Ask for between 1 and 3 "
             "stages.");
-  EXPECT_EQ(error_of(profile, devices(2), {.stages = 3, .schedule = "1f1b"}),
-            "cannot put 3 stages on 2 devices. Ask for between 1 and 2 stages, "
-            "or name more devices.");
-  EXPECT_EQ(error_of(profile, devices(2), {.batch = 4, .microbatches = 8}),
+  EXPECT_EQ(
+      plan_error(
+          profile, devices(2), {.batch = 1, .stages = 3, .schedule = "1f1b"}),
+      "cannot put 3 stages on 2 devices. Ask for between 1 and 2 stages, "
+      "or name more devices.");
+  EXPECT_EQ(plan_error(profile, devices(2), {.batch = 4, .microbatches = 8}),
             "cannot make 8 microbatches of a batch of 4 samples. Give every "
             "microbatch at least one sample.");
-  EXPECT_EQ(error_of(profile, devices(1), {.stages = 2, .schedule = "1f1b"}),
-            "cannot put 2 stages on 1 device. Ask for 1 stage, or name more "
-            "devices.");
   EXPECT_EQ(
-      error_of({.model = "net", .device = "", .layers = {}}, devices(1), {}),
+      plan_error(
+          profile, devices(1), {.batch = 1, .stages = 2, .schedule = "1f1b"}),
+      "cannot put 2 stages on 1 device. Ask for 1 stage, or name more "
+      "devices.");
+  EXPECT_EQ(
+      plan_error({.model = "net", .device = "", .layers = {}}, devices(1), {}),
       "the profile of 'net' holds no measured layer. Profile a model "
       "with at least one layer.");
-  EXPECT_EQ(error_of(profile, {}, {}),
+  EXPECT_EQ(plan_error(profile, {}, {}),
             "there is no device to put a stage on. Name at least one device.");
-  EXPECT_EQ(error_of(profile, {{.name = "cpu:0", .speed = 0}}, {}),
+  EXPECT_EQ(plan_error(profile, {{.name = "cpu:0", .speed = 0}}, {}),
             "device 'cpu:0' has no sensible speed and memory. Give it a speed "
             "above 0 and a memory of 0 (no limit) or more.");
-  EXPECT_EQ(error_of(profile, devices(1), {.batch = 0}),
+  EXPECT_EQ(plan_error(profile, devices(1), {.batch = 0}),
             "the request for a plan has a number that is too small. Ask for a "
             "batch of at least 1 and a bandwidth above 0; everything else is 0 "
             "or more.");
-  EXPECT_EQ(error_of(profile_of({-1}), devices(1), {}),
+  EXPECT_EQ(plan_error(profile_of({-1}), devices(1), {}),
             "layer '0' of the profile has a cost below zero, or one that is no "
             "number. Profile the model again.");
-  EXPECT_EQ(error_of(profile, devices(1), {.schedule = "1f1c"}),
+  EXPECT_EQ(plan_error(profile, devices(1), {.batch = 1, .schedule = "1f1c"}),
             "there is no schedule '1f1c'. Did you mean 1f1b? Choose one of: "
             "auto, gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v.");
 }
@@ -604,7 +498,7 @@ Profile heavy_profile() {
 
 TEST(MakePlan, names_the_smallest_budget_when_nothing_fits) {
   EXPECT_EQ(
-      error_of(
+      plan_error(
           heavy_profile(), devices(2, {150 << 20}), {.batch = 8, .stages = 2}),
       "no cut of 'net' into 2 stages fits a memory of 150 MiB per "
       "device. Give every device at least 225 MiB; or take more devices, "
@@ -612,7 +506,7 @@ TEST(MakePlan, names_the_smallest_budget_when_nothing_fits) {
   std::vector<DeviceSpec> unequal = devices(3, {50 << 20});
   unequal[1].memory = {90 << 20};
   EXPECT_EQ(
-      error_of(heavy_profile(), unequal, {.batch = 8, .schedule = "1f1b"}),
+      plan_error(heavy_profile(), unequal, {.batch = 8, .schedule = "1f1b"}),
       "no cut of 'net' into 1 to 3 stages fits a memory of 50.0 MiB to "
       "90.0 MiB per device. Give every device at least 225 MiB, which is "
       "enough for 2 stages; or take more devices, a smaller batch or "
@@ -639,14 +533,14 @@ TEST(MakePlan, fits_when_given_back_the_budget_its_error_names) {
     }
     const PlanRequest request{
         .batch = 16, .stages = i % 4, .schedule = i % 8 < 4 ? "auto" : "1f1b"};
-    const std::string message = error_of(profile, devices(3, {1}), request);
+    const std::string message = plan_error(profile, devices(3, {1}), request);
     ASSERT_NE(message, "no error");
     const Bytes budget = budget_in(message);
-    EXPECT_EQ(error_of(profile, devices(3, budget), request), "no error")
+    EXPECT_EQ(plan_error(profile, devices(3, budget), request), "no error")
         << message;
     // Three digits are shown, so it is never much too much either.
     const Bytes less{budget.value - budget.value / 90};
-    EXPECT_NE(error_of(profile, devices(3, less), request), "no error")
+    EXPECT_NE(plan_error(profile, devices(3, less), request), "no error")
         << message;
   }
 }

@@ -7,21 +7,18 @@
 #include <sstream>
 #include <vector>
 
+#include "cleave/report/paint.h"
 #include "cleave/report/text.h"
-#include "cleave/schedule/passes.h"
-#include "cleave/schedule/registry.h"
+#include "cleave/schedule/generators/registry.h"
 #include "tests/report/markup.h"
+#include "tests/report/measured_step.h"
 #include "tests/schedule/shapes.h"
 
 namespace cleave {
 namespace {
 
 Timeline timeline(const Schedule& schedule, StageCost cost) {
-  const std::size_t cuts = schedule.stages - 1;
-  return simulate(with_messages(schedule),
-                  {std::vector<StageCost>(schedule.stages, cost),
-                   std::vector<Seconds>(cuts),
-                   std::vector<Seconds>(cuts)});
+  return simulate(schedule, {std::vector<StageCost>(schedule.stages(), cost)});
 }
 
 constexpr StageCost kCost{Seconds{1e-3}, Seconds{2e-3}};
@@ -96,7 +93,9 @@ TEST(DrawText, a_rank_with_several_stages_names_them) {
             "        F forward, B backward, · idle; bubble 50.0 %\n");
 }
 
-constexpr StageCost kSplit{Seconds{1e-3}, Seconds{1e-3}, Seconds{1e-3}};
+constexpr StageCost kSplit{.forward = Seconds{1e-3},
+                           .backward = Seconds{1e-3},
+                           .weight = Seconds{1e-3}};
 
 TEST(DrawText, weight_gradients_have_a_letter_of_their_own) {
   EXPECT_EQ(
@@ -114,12 +113,11 @@ TEST(DrawText, weight_gradients_have_a_letter_of_their_own) {
 
 TEST(DrawText, updates_stand_behind_the_rows) {
   const Seconds one{1};
-  const Timeline drawn = simulate(parse_schedule("rank 0: F0 B0\n"
-                                                 "rank 1: F0 B0\n"),
-                                  {.stages = {{one, one}, {one, one}},
-                                   .forward_message = {{}},
-                                   .backward_message = {{}},
-                                   .updates = {one, one}});
+  const Timeline drawn =
+      simulate(parse_schedule("rank 0: F0 B0\n"
+                              "rank 1: F0 B0\n"),
+               {std::vector<StageCost>(
+                   2, {.forward = one, .backward = one, .update = one})});
   EXPECT_EQ(
       draw_text(drawn, 29),
       "stage 0  F0──········B0══U━━━\n"
@@ -148,12 +146,19 @@ TEST(DrawSvg, has_one_block_with_hover_text_per_compute_action) {
             1);
 }
 
+constexpr StageCost kWide{.forward = Seconds{1e-3},
+                          .backward = Seconds{1e-3},
+                          .weight = Seconds{1e-3},
+                          .reduce = Seconds{1e-3}};
+
 TEST(DrawSvg, keeps_every_block_inside_the_image) {
   for (const Schedule& schedule : {one_f_one_b({1, 1, 50}),
                                    one_f_one_b({4, 1, 50}),
                                    one_f_one_b({40, 1, 50}),
-                                   zb_v({4, 2, 20})}) {
-    const std::string svg = draw_svg(timeline(schedule, kSplit), "wide");
+                                   zb_v({4, 2, 20}),
+                                   mirrored(one_f_one_b({4, 1, 8}), 3),
+                                   mirrored(zb_v({40, 2, 90}), 1)}) {
+    const std::string svg = draw_svg(timeline(schedule, kWide), "wide");
     const std::vector<std::string> all = tags(svg);
     const double width = attribute(all[0], "width");
     const double height = attribute(all[0], "height");
@@ -250,15 +255,125 @@ TEST(DrawSvg, writes_the_microbatch_only_where_it_fits) {
   EXPECT_EQ(written(1000), 0);
 }
 
-TEST(DrawSvg, messages_are_not_drawn) {
+TEST(DrawSvg, messages_are_thin_marks_below_and_no_text) {
   const Timeline quiet =
       timeline(gpipe({.ranks = 1, .microbatches = 2}), kCost);
   Timeline busy = quiet;
-  const Action send{Op::send_forward, Microbatch{0}, StageId{0}};
-  busy.rows[0].insert(busy.rows[0].begin() + 1,
-                      {send, Seconds{1e-3}, Seconds{1.1e-3}});
-  EXPECT_EQ(draw_svg(busy, "t"), draw_svg(quiet, "t"));
+  busy.rows[0].insert(
+      busy.rows[0].begin() + 1,
+      {{.op = Op::send_values}, Seconds{1e-3}, Seconds{1.1e-3}});
+  const std::string svg = draw_svg(busy, "t");
+  EXPECT_EQ(count(svg, "<g class=\"action\">"), 4);
+  EXPECT_EQ(count(svg, "<g class=\"message\"><title>SF0 of stage 0: "), 1);
+  EXPECT_EQ(count(svg, ">thin: sends one<"), 1);
+  EXPECT_EQ(count(draw_svg(quiet, "t"), "message"), 0);
   EXPECT_EQ(draw_text(busy, 60), draw_text(quiet, 60));
+}
+
+constexpr StageCost kMirroredCost{.forward = Seconds{1e-3},
+                                  .backward = Seconds{2e-3},
+                                  .update = Seconds{1e-3},
+                                  .reduce = Seconds{1.5e-3}};
+
+TEST(DrawText, what_mirrors_do_together_has_a_line_of_its_own) {
+  const Timeline drawn = timeline(
+      mirrored(gpipe({.ranks = 2, .microbatches = 2}), 2), kMirroredCost);
+  EXPECT_EQ("\n" + draw_text(drawn, 80), R"(
+stage 0  F0──F1──············B0══════B1══════············U━━━······
+                                             G0╌╌╌╌G1╌╌╌╌    A╌╌╌╌╌
+stage 1  ····F0──F1──B0══════B1══════············U━━━··············
+                                     G0╌╌╌╌G1╌╌╌╌    A╌╌╌╌╌
+         0                                                  14.5 ms
+         F forward, B backward, G sum of gradients, U update, A gathering weights, · idle; bubble 46.2 %
+)");
+}
+
+TEST(DrawText, short_sums_show_at_least_their_letter_where_there_is_room) {
+  StageCost cost = kMirroredCost;
+  cost.reduce = Seconds{1e-6};
+  const Timeline drawn =
+      timeline(mirrored(gpipe({.ranks = 1, .microbatches = 2}), 3), cost);
+  EXPECT_EQ("\n" + draw_text(drawn, 24), R"(
+stage 0  F0F1B0══B1══U━
+                     GA
+         0      7.00 ms
+         F forward, B backward, G sum of gradients, U update, A gathering weights, · idle; bubble 0.0 %
+)");
+}
+
+TEST(DrawText, never_draws_sums_wider_than_asked) {
+  for (const double reduce : {0.0, 1e-6, 1e-4, 5e-3}) {
+    StageCost cost = kMirroredCost;
+    cost.reduce = Seconds{reduce};
+    for (const int microbatches : {1, 3, 40}) {
+      const Timeline drawn = timeline(
+          mirrored(one_f_one_b({.ranks = 3, .microbatches = microbatches}), 4),
+          cost);
+      for (const int width : {10, 40, 80}) {
+        const std::string text = draw_text(drawn, width);
+        std::istringstream lines(text.substr(0, text.find("         0 ")));
+        int count_of_lines = 0;
+        for (std::string line; std::getline(lines, line); ++count_of_lines) {
+          EXPECT_LE(columns(line), width) << line;
+        }
+        EXPECT_EQ(count_of_lines, reduce > 0 ? 6 : 3);
+      }
+    }
+  }
+}
+
+TEST(DrawText, sums_of_several_stages_name_them) {
+  const Timeline drawn = timeline(mirrored(zb_v({2, 2, 2}), 1), kMirroredCost);
+  const std::string text = draw_text(drawn, 100);
+  for (const char* sum : {" 0G0╌", "3G0╌", "1G0╌", "2G0╌", "0A╌", "3A╌"}) {
+    EXPECT_EQ(count(text, sum), 1) << sum << " in\n" << text;
+  }
+}
+
+// The classes of the groups in the drawing whose hover text begins so.
+std::set<std::string> classes_of(const std::string& svg,
+                                 const std::string& hover) {
+  std::set<std::string> found;
+  const std::string start = "\"><title>" + hover;
+  for (std::size_t at = svg.find(start); at != std::string::npos;
+       at = svg.find(start, at + 1)) {
+    const std::size_t open = svg.rfind('"', at - 1);
+    found.insert(svg.substr(open + 1, at - open - 1));
+  }
+  return found;
+}
+
+TEST(DrawSvg, collectives_are_thin_marks_in_colours_of_their_own) {
+  const std::string svg =
+      draw_svg(timeline(mirrored(gpipe({.ranks = 2, .microbatches = 2}), 2),
+                        kMirroredCost),
+               "mirrored");
+  EXPECT_EQ(count(svg, "<g class=\"action\">"), 2 * (4 + 1));
+  EXPECT_EQ(count(svg, "<g class=\"collective\">"), 2 * (2 + 1));
+  EXPECT_EQ(classes_of(svg, "G1 of stage 0"),
+            std::set<std::string>{"collective"});
+  EXPECT_EQ(classes_of(svg, "A of stage 1"),
+            std::set<std::string>{"collective"});
+  EXPECT_EQ(classes_of(svg, "U of stage 1"), std::set<std::string>{"action"});
+  EXPECT_EQ(count(svg, "fill=\"" + to_text(paint_of(Op::reduce).first) + "\""),
+            4 + 1);  // and in the legend
+  EXPECT_EQ(
+      count(svg,
+            "fill=\"" + to_text(paint_of(Op::gather_weights).first) + "\""),
+      2 + 1);
+  EXPECT_EQ(count(svg, ">thin: sum of gradients<"), 1);
+  EXPECT_EQ(count(svg, ">thin: gathering weights<"), 1);
+  EXPECT_EQ(unbalanced(svg), "");
+}
+
+TEST(DrawSvg, updates_have_their_letter_and_microbatches_their_number) {
+  const std::string svg =
+      draw_svg(timeline(mirrored(gpipe({.ranks = 1, .microbatches = 2}), 1),
+                        kMirroredCost),
+               "labels");
+  EXPECT_EQ(count(svg, ">U</text></g>"), 1);
+  EXPECT_EQ(count(svg, ">0</text></g>"), 2);
+  EXPECT_EQ(count(svg, ">1</text></g>"), 2);
 }
 
 TEST(DrawSvg, a_timeline_that_starts_late_looks_like_one_that_starts_at_zero) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cleave/error.h"
-#include "cleave/report/fan_out.h"
+#include "cleave/event.h"
 
 namespace cleave {
 namespace {

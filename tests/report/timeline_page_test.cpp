@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cleave/schedule/registry.h"
+#include "cleave/schedule/generators/registry.h"
 #include "tests/report/markup.h"
 #include "tests/report/measured_step.h"
 

@@ -4,20 +4,23 @@
 
 #include <algorithm>
 
-#include "cleave/schedule/registry.h"
+#include "cleave/schedule/generators/registry.h"
 #include "tests/report/markup.h"
 #include "tests/report/measured_step.h"
 
 namespace cleave {
 namespace {
 
-constexpr StageCost kDrawnCost{Seconds{1e-3}, Seconds{2e-3}};
+constexpr StageCost kDrawnCost{.forward = Seconds{1e-3},
+                               .backward = Seconds{2e-3},
+                               .update = Seconds{0.5e-3},
+                               .values = Seconds{50e-6},
+                               .gradients = Seconds{50e-6},
+                               .reduce = Seconds{1.5e-3}};
 
 Timeline predicted_step(const Schedule& schedule) {
   return simulate(schedule,
-                  {std::vector<StageCost>(schedule.stages, kDrawnCost),
-                   std::vector<Seconds>(schedule.stages - 1, Seconds{50e-6}),
-                   std::vector<Seconds>(schedule.stages - 1, Seconds{50e-6})});
+                  {std::vector<StageCost>(schedule.stages(), kDrawnCost)});
 }
 
 StepComparison comparison(const Schedule& schedule) {
@@ -59,7 +62,7 @@ std::vector<Block> boxes(const std::string& svg, const std::string& css) {
 TEST(TimelineSvg, draws_every_computation_and_every_message_once) {
   const std::string svg =
       timeline_svg(comparison(one_f_one_b({.ranks = 4, .microbatches = 6})));
-  EXPECT_EQ(boxes(svg, "action").size(), 2 * 4 * 12);
+  EXPECT_EQ(boxes(svg, "action").size(), 2 * 4 * (12 + 1));
   // A rank's first wait begins with the step, so none lies outside.
   EXPECT_EQ(boxes(svg, "message").size(), 3 * 6 * 4);
   EXPECT_EQ(unbalanced(svg), "");
@@ -69,13 +72,13 @@ TEST(TimelineSvg, the_prediction_stands_above_the_measurement) {
   const std::string svg =
       timeline_svg(comparison(one_f_one_b({.ranks = 4, .microbatches = 6})));
   const std::vector<Block> blocks = boxes(svg, "action");
-  ASSERT_EQ(blocks.size(), 96);
+  ASSERT_EQ(blocks.size(), 104);
   double lowest_predicted = 0;
   double highest_measured = 1e9;
-  for (std::size_t i = 0; i < 48; ++i) {
+  for (std::size_t i = 0; i < 52; ++i) {
     lowest_predicted =
         std::max(lowest_predicted, blocks[i].y + blocks[i].height);
-    highest_measured = std::min(highest_measured, blocks[48 + i].y);
+    highest_measured = std::min(highest_measured, blocks[52 + i].y);
   }
   EXPECT_LT(lowest_predicted, highest_measured);
   EXPECT_LT(svg.find(">predicted<"), svg.find(">measured<"));
@@ -93,7 +96,7 @@ TEST(TimelineSvg, both_have_one_axis_of_time) {
   step.measured.length = 2 * step.measured.length;
   const std::vector<Block> blocks = boxes(timeline_svg(step), "action");
   const std::size_t half = blocks.size() / 2;
-  ASSERT_EQ(half, 8);
+  ASSERT_EQ(half, 8 + 2);
   const double left = blocks[0].x;
   for (std::size_t i = 0; i < half; ++i) {
     EXPECT_NEAR(blocks[half + i].x - left, 2 * (blocks[i].x - left), 0.03);
@@ -127,9 +130,7 @@ TEST(TimelineSvg, keeps_everything_inside_the_image) {
     // Waiting since before the step, until after it.
     step.measured.rows[0].insert(
         step.measured.rows[0].begin(),
-        {{Op::receive_forward, Microbatch{0}, StageId{0}},
-         Seconds{-5},
-         Seconds{5}});
+        {{.op = Op::receive_values}, Seconds{-5}, Seconds{5}});
     const std::string svg = timeline_svg(step);
     const std::vector<std::string> all = tags(svg);
     const double width = attribute(all[0], "width");
@@ -154,9 +155,7 @@ TEST(TimelineSvg, a_wait_that_ended_before_the_step_is_not_drawn) {
   StepComparison step = comparison(gpipe({.ranks = 1, .microbatches = 2}));
   step.measured.rows[0].insert(
       step.measured.rows[0].begin(),
-      {{Op::receive_forward, Microbatch{0}, StageId{0}},
-       Seconds{-5},
-       Seconds{-4}});
+      {{.op = Op::receive_values}, Seconds{-5}, Seconds{-4}});
   EXPECT_TRUE(boxes(timeline_svg(step), "message").empty());
 }
 
@@ -165,7 +164,7 @@ TEST(TimelineSvg, without_a_prediction_there_is_only_the_measurement) {
       comparison(one_f_one_b({.ranks = 2, .microbatches = 3}));
   step.predicted.reset();
   const std::string svg = timeline_svg(step);
-  EXPECT_EQ(boxes(svg, "action").size(), 2 * 6);
+  EXPECT_EQ(boxes(svg, "action").size(), 2 * (6 + 1));
   EXPECT_EQ(count(svg, ">predicted<"), 0);
   EXPECT_EQ(count(svg, "end of the prediction"), 0);
   EXPECT_EQ(unbalanced(svg), "");
@@ -195,6 +194,60 @@ TEST(TimelineSvg, the_legend_names_what_is_drawn_and_nothing_else) {
   EXPECT_EQ(count(full, ">backward<"), 1);
   EXPECT_EQ(count(full, ">thin: "), 2);
   EXPECT_EQ(count(full, ">idle<"), 1);
+}
+
+TEST(TimelineSvg, collectives_are_thin_marks_below_their_rank) {
+  const StepComparison step =
+      comparison(mirrored(gpipe({.ranks = 2, .microbatches = 2}), 2));
+  const std::string svg = timeline_svg(step);
+  EXPECT_EQ(unbalanced(svg), "");
+  EXPECT_EQ(boxes(svg, "action").size(), 2 * 2 * (4 + 1));
+  EXPECT_EQ(boxes(svg, "message").size(), 2 * 4);
+  const std::vector<Block> marks = boxes(svg, "collective");
+  ASSERT_EQ(marks.size(), 2 * 2 * (2 + 1));  // predicted and measured
+  for (const Block& mark : marks) {
+    EXPECT_LE(mark.height, 3);
+    EXPECT_GT(mark.width, 20);
+    for (const Block& block : boxes(svg, "action")) {
+      EXPECT_TRUE(mark.y >= block.y + block.height ||
+                  mark.y + mark.height <= block.y);
+    }
+  }
+  for (const char* hover : {"<title>G0 of stage 0: ",
+                            "<title>G1 of stage 1: ",
+                            "<title>A of stage 0: "}) {
+    EXPECT_EQ(count(svg, hover), 2) << hover;
+  }
+  EXPECT_EQ(count(svg, ">thin: sum of gradients<"), 1);
+  EXPECT_EQ(count(svg, ">thin: gathering weights<"), 1);
+}
+
+// It begins when all else of the rank has ended.
+TEST(TimelineSvg, weights_gathered_behind_the_last_update_are_whole) {
+  StepComparison step = comparison(gpipe({.ranks = 1, .microbatches = 1}));
+  step.predicted.reset();
+  step.measured = {
+      .rows = {{{{.op = Op::forward}, Seconds{0}, Seconds{1}},
+                {{.op = Op::gather_weights}, Seconds{1}, Seconds{2}}}},
+      .length = Seconds{1},
+      .busy = {Seconds{1}}};
+  const std::string svg = timeline_svg(step);
+  const std::vector<Block> blocks = boxes(svg, "action");
+  const std::vector<Block> marks = boxes(svg, "collective");
+  ASSERT_EQ(blocks.size(), 1);
+  ASSERT_EQ(marks.size(), 1);
+  EXPECT_NEAR(marks[0].x, blocks[0].x + blocks[0].width + 1, 0.03);
+  EXPECT_NEAR(marks[0].width, blocks[0].width + 1, 0.03);
+  EXPECT_EQ(count(svg, ">1.00 s, bubble 0.0 %<"), 1);
+}
+
+TEST(TimelineSvg, ops_of_one_colour_share_a_sample) {
+  Schedule clipped = mirrored(gpipe({.ranks = 2, .microbatches = 2}), 1);
+  clipped.synchronisation.clips = true;
+  const std::string svg = timeline_svg(comparison(clipped));
+  EXPECT_EQ(count(svg, ">norm, update<"), 1);
+  EXPECT_EQ(count(svg, ">thin: sum of gradients, sum of norms<"), 1);
+  EXPECT_EQ(count(svg, ">thin: "), 4);
 }
 
 TEST(TimelineSvg, the_stages_of_one_device_have_shades) {
@@ -235,7 +288,7 @@ TEST(TimelineSvg, empty_rows_and_empty_timelines_are_drawn) {
   step.measured.busy.pop_back();
   const std::string svg = timeline_svg(step);
   EXPECT_EQ(unbalanced(svg), "");
-  EXPECT_EQ(boxes(svg, "action").size(), 3 * 4 + 2 * 4);
+  EXPECT_EQ(boxes(svg, "action").size(), 3 * (4 + 1) + 2 * (4 + 1));
   EXPECT_EQ(count(svg, ">cpu:1<"), 2);
   for (const StepComparison& none :
        {StepComparison{}, StepComparison{.predicted = Timeline{}}}) {

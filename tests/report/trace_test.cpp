@@ -8,8 +8,8 @@
 #include <set>
 #include <tuple>
 
+#include "cleave/schedule/generators/registry.h"
 #include "cleave/schedule/order.h"
-#include "cleave/schedule/registry.h"
 #include "tests/report/measured_step.h"
 #include "tests/schedule/shapes.h"
 
@@ -18,7 +18,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr StageCost kTracedCost{Seconds{1e-3}, Seconds{2e-3}};
+constexpr StageCost kTracedCost{.forward = Seconds{1e-3},
+                                .backward = Seconds{2e-3},
+                                .weight = Seconds{1e-3},
+                                .update = Seconds{0.5e-3},
+                                .reduce = Seconds{1.5e-3}};
 const std::vector<std::string> kDevices{"cpu:0", "cpu:1", "cpu:2", "cpu:3"};
 
 std::vector<json> events(const std::string& trace) {
@@ -65,9 +69,20 @@ Timeline shifted(Timeline timeline, Seconds by) {
   return timeline;
 }
 
+// The index goes by what it counts.
+void expect_index(const json& args, const Action& action) {
+  const IndexOf index = traits(action.op).index;
+  EXPECT_EQ(args.contains("microbatch"), index == IndexOf::microbatch);
+  EXPECT_EQ(args.contains("bucket"), index == IndexOf::bucket);
+  if (index != IndexOf::nothing) {
+    EXPECT_EQ(args.at(index == IndexOf::bucket ? "bucket" : "microbatch"),
+              action.index);
+  }
+}
+
 TEST(Trace, every_span_is_a_slice_on_its_lane_right_to_a_nanosecond) {
   const StepTrace step =
-      step_of(7, one_f_one_b({.ranks = 4, .microbatches = 6}), {});
+      step_of(7, mirrored(one_f_one_b({.ranks = 4, .microbatches = 6}), 2), {});
   const std::string trace = trace_json({step}, kDevices);
   std::map<std::tuple<std::string, std::string, int>, json> slices;
   int count_of_slices = 0;
@@ -82,8 +97,10 @@ TEST(Trace, every_span_is_a_slice_on_its_lane_right_to_a_nanosecond) {
   int spans = 0;
   for (std::size_t rank = 0; rank < 4; ++rank) {
     for (const Span& span : step.measured.rows[rank]) {
-      const std::string lane =
-          kDevices[rank] + (is_compute(span.action.op) ? "" : " messages");
+      const OpTraits& kind = traits(span.action.op);
+      const std::string lane = kDevices[rank] + (is_compute(kind.op) ? ""
+                                                 : kind.other_end ? " messages"
+                                                                  : " sums");
       const json& event =
           slices.at({lane, to_text(span.action), span.action.stage.value});
       EXPECT_NEAR(
@@ -91,33 +108,74 @@ TEST(Trace, every_span_is_a_slice_on_its_lane_right_to_a_nanosecond) {
       EXPECT_NEAR(event.at("dur").get<double>() * 1e3,
                   (span.end - span.start).value * 1e9,
                   1);
-      EXPECT_EQ(event.at("args").at("microbatch"),
-                span.action.microbatch.value);
+      expect_index(event.at("args"), span.action);
       EXPECT_EQ(event.at("args").at("step"), 7);
       ++spans;
     }
   }
   EXPECT_EQ(count_of_slices, spans);
-  EXPECT_EQ(spans, 4 * 12 + 3 * 6 * 4);
+  EXPECT_EQ(spans, 4 * 12 + 3 * 6 * 4 + 4 * (2 + 1 + 1));  // G, U and A
 }
 
 TEST(Trace, slices_say_what_they_are_in_words) {
-  const std::string trace =
-      trace_json({step_of(1, gpipe({.ranks = 2, .microbatches = 1}), {})},
-                 {"cpu:0", "cpu:1"});
+  const std::string trace = trace_json(
+      {step_of(1, mirrored(gpipe({.ranks = 2, .microbatches = 1}), 1), {})},
+      {"cpu:0", "cpu:1"});
   std::map<std::string, std::string> kinds;
+  std::map<std::string, std::string> categories;
   for (const json& event : with_phase(trace, "X")) {
     if (event.at("cat") != "step") {
       kinds[event.at("name")] = event.at("args").at("kind");
+      categories[event.at("name")] = event.at("cat");
     }
   }
   EXPECT_EQ(kinds,
             (std::map<std::string, std::string>{{"F0", "forward"},
                                                 {"B0", "backward"},
-                                                {"SF0", "send forward"},
-                                                {"RF0", "receive forward"},
-                                                {"SB0", "send backward"},
-                                                {"RB0", "receive backward"}}));
+                                                {"U", "update"},
+                                                {"SF0", "sending values"},
+                                                {"RF0", "receiving values"},
+                                                {"SB0", "sending gradients"},
+                                                {"RB0", "receiving gradients"},
+                                                {"G0", "sum of gradients"},
+                                                {"A", "gathering weights"}}));
+  EXPECT_EQ(categories,
+            (std::map<std::string, std::string>{{"F0", "compute"},
+                                                {"B0", "compute"},
+                                                {"U", "compute"},
+                                                {"SF0", "message"},
+                                                {"RF0", "message"},
+                                                {"SB0", "message"},
+                                                {"RB0", "message"},
+                                                {"G0", "sum"},
+                                                {"A", "sum"}}));
+}
+
+// Where a message is sent while gradients are summed, one lane for both would
+// make viewers drop slices.
+TEST(Trace, sums_have_a_lane_beside_the_messages_that_they_overlap) {
+  Timeline step{
+      .rows = {
+          {{{.op = Op::backward, .stage = {1}}, Seconds{0}, Seconds{2}},
+           {{.op = Op::reduce, .stage = {1}, .index = 0},
+            Seconds{2},
+            Seconds{5}},
+           {{.op = Op::send_gradients, .stage = {1}}, Seconds{3}, Seconds{4}},
+           {{.op = Op::reduce_norm, .stage = {1}}, Seconds{5}, Seconds{6}},
+           {{.op = Op::share_buffers, .stage = {1}}, Seconds{6}, Seconds{7}}}}};
+  const std::string trace = trace_json({{1, step, {}}}, {"cpu:0"});
+  std::map<int, std::string> lanes = lane_names(trace);
+  std::map<std::string, std::string> found;
+  for (const json& event : with_phase(trace, "X")) {
+    found[event.at("name")] = lanes[event.at("tid")];
+  }
+  EXPECT_EQ(found,
+            (std::map<std::string, std::string>{{"step 1", "steps"},
+                                                {"B0", "cpu:0"},
+                                                {"G0", "cpu:0 sums"},
+                                                {"SB0", "cpu:0 messages"},
+                                                {"M", "cpu:0 sums"},
+                                                {"C", "cpu:0 sums"}}));
 }
 
 TEST(Trace, names_every_lane_in_the_order_of_the_devices) {
@@ -132,10 +190,13 @@ TEST(Trace, names_every_lane_in_the_order_of_the_devices) {
             (std::vector<std::string>{"steps",
                                       "cpu:0",
                                       "cpu:0 messages",
+                                      "cpu:0 sums",
                                       "cuda:1",
                                       "cuda:1 messages",
+                                      "cuda:1 sums",
                                       "rank 2",
-                                      "rank 2 messages"}));
+                                      "rank 2 messages",
+                                      "rank 2 sums"}));
   int sorted = 0;
   for (const json& event : with_phase(trace, "M")) {
     if (event.at("name") == "thread_sort_index") {
@@ -143,7 +204,7 @@ TEST(Trace, names_every_lane_in_the_order_of_the_devices) {
       ++sorted;
     }
   }
-  EXPECT_EQ(sorted, 7);
+  EXPECT_EQ(sorted, 10);
 }
 
 // Plays a viewer: sorts by time, keeps equal times in order, and ties every
@@ -197,6 +258,17 @@ TEST(Trace, arrows_follow_each_microbatch_through_the_stages_and_back) {
                 "SB1@1 RB1@0 B1@0"}));
 }
 
+// Their indices count other things than microbatches.
+TEST(Trace, arrows_are_those_of_microbatches_alone) {
+  const Schedule passes = one_f_one_b({.ranks = 3, .microbatches = 2});
+  Schedule clipped = mirrored(passes, 5);
+  clipped.synchronisation.clips = true;
+  clipped.graph = StageGraph(3, {{StageId{0}, StageId{2}}});
+  const std::string trace = trace_json({step_of(1, clipped, {})}, kDevices);
+  EXPECT_EQ(followed(trace),
+            followed(trace_json({step_of(1, passes, {})}, kDevices)));
+}
+
 TEST(Trace, every_schedule_and_every_step_has_whole_flows) {
   for (const ScheduleKind& kind : kSchedules) {
     const Schedule schedule = kind.make(shapes_of(kind, 4, 7).front());
@@ -205,14 +277,15 @@ TEST(Trace, every_schedule_and_every_step_has_whole_flows) {
                                           step_of(3, schedule, Seconds{1})},
                                          kDevices);
     int crossings = 0;
-    for (StageId stage; stage.value + 1 < schedule.stages; ++stage.value) {
-      crossings += Order(schedule).crosses(stage) ? 1 : 0;
+    const Order order(schedule);
+    for (StageId stage; stage.value + 1 < schedule.stages(); ++stage.value) {
+      crossings += order.crosses(stage, StageId{stage.value + 1}) ? 1 : 0;
     }
     const auto ways = followed(trace);
     EXPECT_EQ(ways.size(), 3 * 7);
     for (const auto& [id, way] : ways) {
       EXPECT_EQ(std::count(way.begin(), way.end(), '@'),
-                schedule.stages * 2 + crossings * 4);
+                schedule.stages() * 2 + crossings * 4);
     }
   }
 }
@@ -237,7 +310,7 @@ TEST(Trace, arrows_find_slices_of_no_length_at_equal_times) {
 TEST(Trace, neighbours_on_a_lane_do_not_overlap_for_viewers_that_truncate) {
   std::vector<Span> row;
   for (int i = 0; i < 5000; ++i) {
-    row.push_back({{Op::forward, Microbatch{i}, StageId{0}},
+    row.push_back({{.op = Op::forward, .index = i},
                    Seconds{i * 1.00007e-3},
                    Seconds{(i + 1) * 1.00007e-3}});
   }
@@ -294,12 +367,12 @@ TEST(Trace, a_rank_without_spans_keeps_its_lanes) {
   StepTrace step = step_of(1, gpipe({.ranks = 3, .microbatches = 2}), {});
   step.measured.rows[1].clear();
   const std::string trace = trace_json({step}, kDevices);
-  EXPECT_EQ(lane_names(trace).size(), 1 + 2 * 4);
+  EXPECT_EQ(lane_names(trace).size(), 1 + 3 * 4);
   followed(trace);
 }
 
 TEST(Trace, a_microbatch_seen_once_has_no_arrow) {
-  const Span only{{Op::forward, Microbatch{0}, StageId{0}}, {}, Seconds{1}};
+  const Span only{{.op = Op::forward}, {}, Seconds{1}};
   const std::string trace =
       trace_json({{1, Timeline{.rows = {{only}}}, {}}}, {"cpu:0"});
   EXPECT_TRUE(with_phase(trace, "stf").empty());
@@ -308,7 +381,7 @@ TEST(Trace, a_microbatch_seen_once_has_no_arrow) {
 
 TEST(Trace, nothing_measured_is_still_a_trace) {
   EXPECT_EQ(lane_names(trace_json({}, {})).size(), 1);
-  EXPECT_EQ(lane_names(trace_json({{1, {}, {}}}, {"cpu:0"})).size(), 3);
+  EXPECT_EQ(lane_names(trace_json({{1, {}, {}}}, {"cpu:0"})).size(), 4);
   EXPECT_TRUE(with_phase(trace_json({{1, {}, {}}}, {}), "Xstf").empty());
 }
 
@@ -317,8 +390,8 @@ TEST(Trace, names_of_any_bytes_stay_valid_json) {
       trace_json({}, {"a\"b\\", "</script>\n", "broken \xff"});
   const auto names = lane_names(trace);
   EXPECT_EQ(names.at(2), "a\"b\\");
-  EXPECT_EQ(names.at(4), "</script>\n");
-  EXPECT_EQ(names.at(6), "broken \xEF\xBF\xBD");
+  EXPECT_EQ(names.at(5), "</script>\n");
+  EXPECT_EQ(names.at(8), "broken \xEF\xBF\xBD");
 }
 
 TEST(Trace, is_the_same_every_time) {

@@ -30,11 +30,12 @@ struct PublishedRow {
   ScheduleCosts costs(int stages_per_rank_wanted) const {
     const int n = stages_per_rank_wanted;
     const std::size_t stages = static_cast<std::size_t>(ranks) * n;
-    const StageCost cost{Seconds{forward / n / 1e3},
-                         Seconds{backward / n / 1e3},
-                         Seconds{weight / n / 1e3}};
-    const std::vector<Seconds> messages(stages - 1, Seconds{message / 1e3});
-    return {std::vector<StageCost>(stages, cost), messages, messages};
+    const StageCost cost{.forward = {forward / n / 1e3},
+                         .backward = {backward / n / 1e3},
+                         .weight = {weight / n / 1e3},
+                         .values = {message / 1e3},
+                         .gradients = {message / 1e3}};
+    return {std::vector<StageCost>(stages, cost)};
   }
 
   // What one rank computes.

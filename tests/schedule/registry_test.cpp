@@ -1,4 +1,4 @@
-#include "cleave/schedule/registry.h"
+#include "cleave/schedule/generators/registry.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <map>
 
 #include "cleave/error.h"
+#include "cleave/schedule/complete.h"
 #include "cleave/schedule/memory.h"
-#include "cleave/schedule/passes.h"
 #include "cleave/schedule/validate.h"
 #include "tests/schedule/shapes.h"
 
@@ -131,8 +131,8 @@ TEST(ForwardOnly, a_rank_with_several_stages_does_the_latest_it_can) {
 
 TEST(ForwardOnly, can_run_with_every_placement) {
   for_every_schedule([](const auto&, const auto& kind, const auto& shape) {
-    const Schedule schedule = with_messages(
-        forward_only(placement(kind.name, shape), shape.microbatches));
+    const Schedule schedule =
+        complete(forward_only(placement(kind.name, shape), shape.microbatches));
     EXPECT_EQ(to_text(problems(schedule), schedule), "");
   });
 }
@@ -142,15 +142,15 @@ TEST(ForwardOnly, has_no_way_back) {
             "rank 0: F0 F1 F2\n"
             "rank 1: F0 F1 F2\n");
   EXPECT_EQ(problems(forward_only(in_turn(4), 8)), std::vector<Problem>());
-  EXPECT_EQ(problems(with_messages(forward_only(in_turn(4), 8))),
+  EXPECT_EQ(problems(complete(forward_only(in_turn(4), 8))),
             std::vector<Problem>());
 }
 
-TEST(Schedules, can_all_run_with_and_without_messages) {
+TEST(Schedules, can_all_run_before_and_after_they_are_completed) {
   for_every_schedule([](const Schedule& schedule, const auto&, const auto&) {
-    const Schedule complete = with_messages(schedule);
+    const Schedule whole = complete(schedule);
     EXPECT_EQ(to_text(problems(schedule), schedule), "");
-    EXPECT_EQ(to_text(problems(complete), complete), "");
+    EXPECT_EQ(to_text(problems(whole), whole), "");
   });
 }
 
@@ -159,7 +159,7 @@ TEST(Schedules, all_run_each_stage_in_the_order_of_the_microbatches) {
     for (const Row& row : schedule.rows) {
       std::map<std::pair<StageId, Op>, int> next;
       for (const Action& action : row) {
-        EXPECT_EQ(action.microbatch.value, (next[{action.stage, action.op}]++))
+        EXPECT_EQ(action.index, (next[{action.stage, action.op}]++))
             << to_text(row);
       }
     }
@@ -172,7 +172,7 @@ TEST(Schedules, all_have_their_stages_where_they_say) {
                         const ScheduleShape& shape) {
     const std::vector<Rank> ranks = placement(kind.name, shape);
     ASSERT_EQ(schedule.rows.size(), shape.ranks);
-    ASSERT_EQ(ranks.size(), schedule.stages);
+    ASSERT_EQ(ranks.size(), schedule.stages());
     for (Rank rank; rank.value < shape.ranks; ++rank.value) {
       for (const Action& action : schedule.rows[rank.value]) {
         EXPECT_EQ(ranks[action.stage.value], rank);
@@ -184,9 +184,9 @@ TEST(Schedules, all_have_their_stages_where_they_say) {
 // In activations: what a stage keeps from F to B and, as much, from B to W.
 std::vector<int> peak_kept(const Schedule& schedule) {
   std::vector<int> peaks;
-  for (const Bytes peak : peak_bytes(
+  for (const Bytes peak : row_peaks(
            schedule,
-           std::vector<StageBytes>(schedule.stages, {Bytes{1}, Bytes{1}}))) {
+           std::vector<StageBytes>(schedule.stages(), {Bytes{1}, Bytes{1}}))) {
     peaks.push_back(static_cast<int>(peak.value));
   }
   return peaks;

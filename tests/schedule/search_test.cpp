@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <iostream>
 #include <random>
 
 #include "cleave/error.h"
-#include "cleave/schedule/passes.h"
-#include "cleave/schedule/registry.h"
+#include "cleave/schedule/complete.h"
+#include "cleave/schedule/generators/registry.h"
 #include "cleave/schedule/search/period_timer.h"
 #include "cleave/schedule/validate.h"
 #include "tests/schedule/published.h"
@@ -27,9 +28,7 @@ SearchProblem even_problem(const std::vector<Rank>& placement,
   const Rank last = std::ranges::max(placement);
   return {placement,
           microbatches,
-          {std::vector<StageCost>(stages, cost),
-           std::vector<Seconds>(stages - 1),
-           std::vector<Seconds>(stages - 1)},
+          {std::vector<StageCost>(stages, cost)},
           std::vector<StageBytes>(stages, {Bytes{1}, Bytes{1}}),
           std::vector<Bytes>(last.value + 1, Bytes{limit})};
 }
@@ -47,13 +46,13 @@ class RandomProblems {
     const bool splits = below(8) > 0;
     for (int stage = 0; stage < ranks * stages_per_rank; ++stage) {
       const Seconds weight = splits ? seconds(1, 8) : Seconds{};
-      problem.costs.stages.push_back({seconds(1, 8), seconds(1, 8), weight});
-      problem.costs.updates.push_back(seconds(0, 4));
+      problem.costs.stages.push_back({.forward = seconds(1, 8),
+                                      .backward = seconds(1, 8),
+                                      .weight = weight,
+                                      .update = seconds(0, 4),
+                                      .values = seconds(0, 3),
+                                      .gradients = seconds(0, 3)});
       problem.memory.push_back({Bytes{10}, below(4) * Bytes{5}});
-      if (stage > 0) {
-        problem.costs.forward_message.push_back(seconds(0, 3));
-        problem.costs.backward_message.push_back(seconds(0, 3));
-      }
     }
     const bool limited = below(2) == 0;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -89,7 +88,7 @@ class RandomProblems {
 };
 
 bool fits(const Schedule& schedule, const SearchProblem& problem) {
-  const std::vector<Bytes> peaks = peak_bytes(schedule, problem.memory);
+  const std::vector<Bytes> peaks = row_peaks(schedule, problem.memory);
   for (std::size_t rank = 0; rank < peaks.size(); ++rank) {
     if (problem.limits[rank] > Bytes{} && peaks[rank] > problem.limits[rank]) {
       return false;
@@ -195,17 +194,17 @@ class AllRows {
       return;
     }
     if (forwards < problem_.microbatches) {
-      push({Op::forward, Microbatch{forwards}, StageId{stage_}});
+      push({Op::forward, StageId{stage_}, forwards, {}});
       extend(forwards + 1, backwards, weights);
       row_.pop_back();
     }
     if (backwards < forwards) {
-      push({Op::backward, Microbatch{backwards}, StageId{stage_}});
+      push({Op::backward, StageId{stage_}, backwards, {}});
       extend(forwards, backwards + 1, weights);
       row_.pop_back();
     }
     if (weights < backwards) {
-      push({Op::weight, Microbatch{weights}, StageId{stage_}});
+      push({Op::weight, StageId{stage_}, weights, {}});
       extend(forwards, backwards, weights + 1);
       row_.pop_back();
     }
@@ -375,16 +374,178 @@ TEST(Search, is_as_good_as_the_published_search) {
   }
 }
 
+// Some schedule of the problem's stages that can run, made by chance: any rank
+// does anything that it can, some backwards leaving a W and some not.
+class RandomSchedule {
+ public:
+  RandomSchedule(const SearchProblem& problem, RandomProblems& random)
+      : problem_(problem),
+        random_(random),
+        done_(problem.placement.size()),
+        splits_(problem.placement.size()) {
+    for (std::vector<bool>& stage : splits_) {
+      for (int i = 0; i < problem.microbatches; ++i) {
+        stage.push_back(random.below(2) == 0);
+      }
+    }
+  }
+
+  Schedule make() {
+    const int stages = static_cast<int>(problem_.placement.size());
+    Schedule schedule{stages, problem_.microbatches, {}, {}};
+    schedule.rows.resize(problem_.limits.size());
+    for (std::vector<Action> ready = all_ready(); !ready.empty();
+         ready = all_ready()) {
+      const Action next = ready[random_.below(static_cast<int>(ready.size()))];
+      const int stage = next.stage.value;
+      schedule.rows[problem_.placement[stage].value].push_back(next);
+      int& done = done_[stage].of[static_cast<int>(next.op)];
+      done = next.index + 1;
+    }
+    return schedule;
+  }
+
+ private:
+  struct Done {
+    std::array<int, 3> of{};  // by op: the next microbatch
+  };
+
+  // The stage's next microbatch of this op; a W skips those that have none.
+  int next(Op op, int stage) const {
+    int index = done_[stage].of[static_cast<int>(op)];
+    while (op == Op::weight && index < problem_.microbatches &&
+           !splits_[stage][index]) {
+      ++index;
+    }
+    return index;
+  }
+
+  // Gradients must be added in the order of the microbatches, too.
+  bool can(Op op, int stage, int index) const {
+    const int last = static_cast<int>(done_.size()) - 1;
+    const auto has = [&](Op other, int where) {
+      return done_[where].of[static_cast<int>(other)] > index;
+    };
+    switch (op) {
+      case Op::forward:
+        return stage == 0 || has(op, stage - 1);
+      case Op::backward:
+        return (stage == last ? has(Op::forward, stage) : has(op, stage + 1)) &&
+               (splits_[stage][index] || next(Op::weight, stage) > index);
+      default:
+        return has(Op::backward, stage);
+    }
+  }
+
+  std::vector<Action> all_ready() const {
+    std::vector<Action> ready;
+    for (int stage = 0; stage < std::ssize(done_); ++stage) {
+      for (const Op op : {Op::forward, Op::backward, Op::weight}) {
+        const int index = next(op, stage);
+        if (index < problem_.microbatches && can(op, stage, index)) {
+          ready.push_back({op, StageId{stage}, index, {}});
+        }
+      }
+    }
+    return ready;
+  }
+
+  const SearchProblem& problem_;
+  RandomProblems& random_;
+  std::vector<Done> done_;  // by stage
+  std::vector<std::vector<bool>> splits_;
+};
+
+TEST(PeriodTimer, gives_the_period_of_the_simulator) {
+  RandomProblems random(5);
+  for (int round = 0; round < 400; ++round) {
+    const SearchProblem problem = random.next(
+        1 + random.below(4), 1 + random.below(3), 1 + random.below(6));
+    const Schedule schedule = RandomSchedule(problem, random).make();
+    ASSERT_EQ(to_text(problems(schedule), schedule), "");
+    PeriodTimer timer(problem.placement, problem.microbatches, problem.costs);
+    const Seconds expected = period(schedule, problem.costs);
+    const std::optional<Seconds> found =
+        timer.period(timer.numbered(schedule.rows));
+    ASSERT_TRUE(found);
+    EXPECT_NEAR(found->value, expected.value, 1e-9) << to_text(schedule);
+  }
+}
+
+TEST(PeriodTimer, gives_the_period_of_the_simulator_for_the_whole_registry) {
+  RandomProblems random(6);
+  for (const ScheduleKind& kind : kSchedules) {
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+      for (const ScheduleShape& shape : shapes_of(kind, ranks, 5)) {
+        SearchProblem problem = random.next(ranks, shape.stages_per_rank, 5);
+        problem.placement = placement(kind.name, shape);
+        const Schedule schedule = kind.make(shape);
+        PeriodTimer timer(problem.placement, 5, problem.costs);
+        // The rows of a complete schedule are the same ones to it.
+        EXPECT_NEAR(
+            timer.period(timer.numbered(complete(schedule).rows))->value,
+            period(schedule, problem.costs).value,
+            1e-9)
+            << to_text(kind, shape);
+      }
+    }
+  }
+}
+
+// Many rows can never end, and those that can score the same when they come
+// after others.
+TEST(PeriodTimer, finds_rows_that_wait_forever_and_forgets_them) {
+  RandomProblems random(8);
+  int stuck = 0;
+  for (int round = 0; round < 100; ++round) {
+    const SearchProblem problem = random.next(3, 1, 4);
+    PeriodTimer timer(problem.placement, 4, problem.costs);
+    const NumberedRows good =
+        timer.numbered(RandomSchedule(problem, random).make().rows);
+    const Seconds before = timer.period(good).value();
+    NumberedRows bad = good;
+    std::ranges::rotate(bad[1], bad[1].begin() + 3);
+    Schedule rotated{3, 4, {}, {}};
+    for (const NumberedRow& row : bad) {
+      Row& actions = rotated.rows.emplace_back();
+      for (const int number : row) {
+        actions.push_back(timer.action(number));
+      }
+    }
+    const bool runs = timer.period(bad).has_value();
+    EXPECT_TRUE(!runs || problems(rotated).empty() ||
+                problems(rotated)[0].text.find("in order") != std::string::npos)
+        << to_text(rotated);
+    stuck += runs ? 0 : 1;
+    EXPECT_EQ(timer.period(good), before);
+  }
+  EXPECT_GT(stuck, 50);
+}
+
+TEST(PeriodTimer, the_work_of_a_rank_is_all_that_keeps_it_busy) {
+  RandomProblems random(9);
+  for (int round = 0; round < 50; ++round) {
+    const SearchProblem problem = random.next(3, 2, 1 + random.below(5));
+    const Schedule schedule = RandomSchedule(problem, random).make();
+    const PeriodTimer timer(
+        problem.placement, problem.microbatches, problem.costs);
+    const std::vector<Seconds> busy = simulate(schedule, problem.costs).busy;
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_NEAR(timer.work({rank}).value, busy[rank].value, 1e-9);
+    }
+  }
+}
+
 TEST(LeastPeriod, is_the_work_of_the_busiest_rank) {
   ScheduleCosts costs{{{Seconds{1}, Seconds{2}, Seconds{3}},
                        {Seconds{1}, Seconds{1}, Seconds{1}},
-                       {Seconds{2}, Seconds{2}, Seconds{0}}},
-                      {Seconds{9}, Seconds{9}},
-                      {Seconds{9}, Seconds{9}},
-                      {}};
+                       {Seconds{2}, Seconds{2}, Seconds{0}}}};
+  for (StageCost& cost : costs.stages) {
+    cost.values = cost.gradients = Seconds{9};
+  }
   EXPECT_EQ(least_period(costs, in_turn(3), 2), Seconds{12});
   EXPECT_EQ(least_period(costs, {{0}, {1}, {1}}, 2), Seconds{14});
-  costs.updates = {Seconds{3}, Seconds{0}, Seconds{0}};
+  costs.stages[0].update = Seconds{3};
   EXPECT_EQ(least_period(costs, {{0}, {1}, {1}}, 2), Seconds{15});
 }
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "cleave/schedule/registry.h"
+#include "cleave/schedule/generators/registry.h"
 
 namespace cleave {
 
@@ -28,6 +28,37 @@ inline std::string to_text(const ScheduleKind& kind,
          " ranks, " + std::to_string(shape.stages_per_rank) +
          " stages per rank, " + std::to_string(shape.microbatches) +
          " microbatches";
+}
+
+// Calls `test` with the schedule and all that its ranks may agree on.
+template <typename Test>
+void for_all_synchronisations(Schedule schedule, Test test) {
+  const int stages = schedule.stages();
+  std::vector<int> buckets;
+  for (int stage = 0; stage < stages; ++stage) {
+    buckets.push_back(1 + stage % 3);
+  }
+  const StageId last{stages - 1};
+  std::vector<std::vector<StageTie>> all_ties{{}};
+  if (stages > 1) {
+    all_ties.push_back({{StageId{0}, last}});
+  }
+  if (stages > 2) {
+    all_ties.push_back({{StageId{0}, StageId{1}}, {StageId{1}, last}});
+  }
+  for (const std::vector<StageTie>& ties : all_ties) {
+    schedule.graph = StageGraph(stages, ties);
+    for (const bool clips : {false, true}) {
+      schedule.synchronisation = {{}, ShardStates::none, clips};
+      test(schedule);
+      for (const ShardStates shard : {ShardStates::none,
+                                      ShardStates::optimizer,
+                                      ShardStates::gradients}) {
+        schedule.synchronisation = {buckets, shard, clips};
+        test(schedule);
+      }
+    }
+  }
 }
 
 // Stage i on rank i.

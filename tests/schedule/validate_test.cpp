@@ -5,16 +5,25 @@
 #include <algorithm>
 
 #include "cleave/error.h"
-#include "cleave/schedule/passes.h"
-#include "cleave/schedule/registry.h"
+#include "cleave/schedule/complete.h"
+#include "cleave/schedule/generators/registry.h"
+#include "cleave/schedule/op.h"
 
 namespace cleave {
 namespace {
 
 // The problems of a schedule, as a person sees them.
-std::string shown(const std::string& text) {
-  const Schedule schedule = parse_schedule(text);
+std::string shown(const Schedule& schedule) {
   return to_text(problems(schedule), schedule);
+}
+
+std::string shown(const std::string& text,
+                  const Synchronisation& synchronisation = {},
+                  const std::vector<StageTie>& ties = {}) {
+  Schedule schedule = parse_schedule(text);
+  schedule.graph = StageGraph(schedule.stages(), ties);
+  schedule.synchronisation = synchronisation;
+  return shown(schedule);
 }
 
 TEST(Validate, a_missing_forward_is_shown_where_the_next_one_stands) {
@@ -36,12 +45,169 @@ TEST(Validate, a_schedule_without_any_backward_is_complete) {
             "");
 }
 
-TEST(Validate, updates_have_no_place_in_a_schedule) {
-  Schedule schedule = parse_schedule("rank 0: F0 B0\n");
-  schedule.rows[0].push_back({Op::update, {0}, {0}});
-  const std::vector<Problem> found = problems(schedule);
-  ASSERT_EQ(found.size(), 1U);
-  EXPECT_NE(found[0].text.find("updates"), std::string::npos);
+TEST(Validate, every_stage_is_updated_once) {
+  EXPECT_EQ(shown("rank 0: 0F0 1F0 1B0 1U 0B0 0U\n"), "");
+  EXPECT_EQ(shown("rank 0: 0F0 1F0 1B0 1U 0B0\n"),
+            "rank 0: 0F0 1F0 1B0 1U 0B0\n"
+            "                           ^ 0U missing\n");
+  EXPECT_EQ(shown("rank 0: F0 B0 U U\n"),
+            "rank 0: F0 B0 U U\n"
+            "                ^ U a second time\n");
+}
+
+TEST(Validate, an_update_must_not_come_before_the_last_gradient) {
+  EXPECT_EQ(shown("rank 0: F0 F1 B0 U B1\n"),
+            "rank 0: F0 F1 B0 U B1\n"
+            "                 ^ U before B1, which it needs\n");
+  EXPECT_EQ(shown("rank 0: F0 F1 B0 B1 W0 U W1\n"),
+            "rank 0: F0 F1 B0 B1 W0 U W1\n"
+            "                       ^ U before W1, which it needs\n");
+}
+
+TEST(Validate, an_update_may_come_later_than_it_could) {
+  EXPECT_EQ(shown("rank 0: 0F0 1F0 1B0 0B0 1U 0U\n"), "");
+  EXPECT_EQ(shown("rank 0: 0F0 1F0 1B0 0B0 0U 1U\n"), "");
+}
+
+TEST(Validate, nothing_is_updated_where_nothing_goes_back) {
+  EXPECT_EQ(shown("rank 0: F0 U\n"),
+            "rank 0: F0 U\n"
+            "           ^ U is not needed\n");
+}
+
+TEST(Validate, replicas_sum_every_bucket) {
+  const Synchronisation two{.buckets = {2}};
+  EXPECT_EQ(shown("rank 0: F0 B0 G0 G1 U\n", two), "");
+  EXPECT_EQ(shown("rank 0: F0 B0 G0 U\n", two),
+            "rank 0: F0 B0 G0 U\n"
+            "                   ^ G1 missing\n");
+  EXPECT_EQ(shown("rank 0: F0 B0 U\n", two),
+            "rank 0: F0 B0 U\n"
+            "                ^ G0 to G1 missing\n");
+  EXPECT_EQ(shown("rank 0: F0 B0 G0 G1 G2 U\n", two),
+            "rank 0: F0 B0 G0 G1 G2 U\n"
+            "                    ^ G2 is not needed\n");
+}
+
+TEST(Validate, one_replica_sums_nothing) {
+  EXPECT_EQ(shown("rank 0: F0 B0 G0 U\n"),
+            "rank 0: F0 B0 G0 U\n"
+            "              ^ G0 is not needed\n");
+}
+
+TEST(Validate, a_sum_comes_between_the_last_gradient_and_the_update) {
+  EXPECT_EQ(shown("rank 0: F0 F1 B0 G0 B1 U\n", {.buckets = {1}}),
+            "rank 0: F0 F1 B0 G0 B1 U\n"
+            "                 ^ G0 before B1, which it needs\n");
+  EXPECT_EQ(shown("rank 0: F0 B0 U G0\n", {.buckets = {1}}),
+            "rank 0: F0 B0 U G0\n"
+            "              ^ U before G0, which it needs\n");
+}
+
+TEST(Validate, sharded_gradients_are_summed_for_every_microbatch) {
+  const Synchronisation sharded{.buckets = {3},
+                                .shard_states = ShardStates::gradients};
+  EXPECT_EQ(shown("rank 0: F0 F1 B0 G0 B1 G1 U A\n", sharded), "");
+  EXPECT_EQ(shown("rank 0: F0 F1 B0 B1 W1 G0 G1 U A\n", sharded), "");
+  EXPECT_EQ(shown("rank 0: F0 F1 B0 G1 B1 U A\n", sharded),
+            "rank 0: F0 F1 B0 G1 B1 U A\n"
+            "                 ^ G1 before B1, which it needs\n"
+            "rank 0: F0 F1 B0 G1 B1 U A\n"
+            "                 ^ G0 missing\n");
+}
+
+TEST(Validate, sharded_weights_are_gathered_behind_their_update) {
+  const Synchronisation sharded{.buckets = {1},
+                                .shard_states = ShardStates::optimizer};
+  EXPECT_EQ(shown("rank 0: F0 B0 G0 U\n", sharded),
+            "rank 0: F0 B0 G0 U\n"
+            "                   ^ A missing\n");
+  EXPECT_EQ(shown("rank 0: F0 B0 G0 A U\n", sharded),
+            "rank 0: F0 B0 G0 A U\n"
+            "                 ^ A before U, which it needs\n");
+  EXPECT_EQ(shown("rank 0: F0 B0 G0 U A\n", {.buckets = {1}}),
+            "rank 0: F0 B0 G0 U A\n"
+            "                   ^ A is not needed\n");
+}
+
+TEST(Validate, clipped_updates_wait_for_all_norms) {
+  const std::string first = "rank 0: F0 SF0 RB0 B0 N SN RN U\n";
+  EXPECT_EQ(shown(first + "rank 1: RF0 F0 B0 SB0 N SN RN U\n", {.clips = true}),
+            "");
+  EXPECT_EQ(shown(first + "rank 1: RF0 F0 B0 SB0 N SN U RN\n", {.clips = true}),
+            "rank 1: RF0 F0 B0 SB0 N SN U RN\n"
+            "                           ^ U before RN, which it needs\n");
+  EXPECT_EQ(shown(first + "rank 1: RF0 F0 B0 SB0 N RN SN U\n", {.clips = true}),
+            "");
+  EXPECT_EQ(
+      shown("rank 0: F0 SF0 RB0 B0 N RN SN U\n"
+            "rank 1: RF0 F0 B0 SB0 N RN SN U\n",
+            {.clips = true}),
+      "rank 0: F0 SF0 RB0 B0 N RN SN U\n"
+      "                        ^ RN waits forever for SN of stage 1: rank 1 is "
+      "itself stuck at RN\n"
+      "rank 1: RF0 F0 B0 SB0 N RN SN U\n"
+      "                        ^ RN waits forever for SN of stage 0: rank 0 is "
+      "itself stuck at RN\n");
+}
+
+TEST(Validate, tied_weights_are_sent_when_they_are_new) {
+  const std::vector<StageTie> ties{{StageId{0}, StageId{1}}};
+  const std::string second = "rank 1: RF0 F0 B0 SB0 ST0 U RV\n";
+  EXPECT_EQ(shown("rank 0: F0 SF0 RB0 RT0 B0 U SV\n" + second, {}, ties), "");
+  EXPECT_EQ(shown("rank 0: F0 SF0 RB0 RT0 B0 SV U\n" + second, {}, ties),
+            "rank 0: F0 SF0 RB0 RT0 B0 SV U\n"
+            "                          ^ SV before U, which it needs\n");
+  EXPECT_EQ(shown("rank 0: F0 SF0 RB0 B0 RT0 U SV\n" + second, {}, ties),
+            "rank 0: F0 SF0 RB0 B0 RT0 U SV\n"
+            "                   ^ B0 before RT0, which it needs\n");
+  EXPECT_EQ(shown("rank 0: F0 SF0 RB0 B0 U\n"
+                  "rank 1: RF0 F0 B0 SB0 U\n",
+                  {},
+                  ties),
+            "rank 0: F0 SF0 RB0 B0 U\n"
+            "                        ^ RT0 missing\n"
+            "rank 0: F0 SF0 RB0 B0 U\n"
+            "                        ^ SV missing\n"
+            "rank 1: RF0 F0 B0 SB0 U\n"
+            "                        ^ ST0 missing\n"
+            "rank 1: RF0 F0 B0 SB0 U\n"
+            "                        ^ RV missing\n");
+}
+
+// Its own weight gradients would be of weights that are not the step's.
+TEST(Validate, tied_weights_come_behind_the_last_gradient) {
+  EXPECT_EQ(shown("rank 0: F0 SF0 RB0 RT0 B0 U SV\n"
+                  "rank 1: RF0 F0 B0 SB0 ST0 RV W0 U\n",
+                  {},
+                  {{StageId{0}, StageId{1}}}),
+            "rank 1: RF0 F0 B0 SB0 ST0 RV W0 U\n"
+            "                          ^ RV before W0, which it needs\n");
+}
+
+TEST(Validate, buckets_must_be_those_of_the_stages) {
+  Schedule schedule = gpipe({.ranks = 2, .microbatches = 1});
+  schedule.synchronisation.buckets = {1};
+  EXPECT_EQ(shown(schedule),
+            "rank 0: F0 B0\n"
+            "        ^ there are buckets of 1 stages and not of 2\n");
+  EXPECT_THROW(check(schedule), Error);
+}
+
+TEST(Validate, stages_that_do_not_exist_have_no_buckets) {
+  for (const StageId stage : {StageId{-1}, StageId{2}}) {
+    Schedule schedule = gpipe({.ranks = 2, .microbatches = 1});
+    schedule.synchronisation.buckets = {1, 1};
+    schedule.rows[1].push_back({Op::forward, stage, 0, {}});
+    schedule.rows[1].push_back({Op::update, stage, 0, {}});
+    EXPECT_NE(shown(schedule).find("there is no stage"), std::string::npos);
+  }
+}
+
+TEST(Validate, an_action_of_another_step_has_no_place) {
+  Schedule schedule = gpipe({.ranks = 1, .microbatches = 1});
+  schedule.rows[0][1].step = Step{1};
+  EXPECT_EQ(problems(schedule)[0].text, "an action of another step");
 }
 
 TEST(Validate, an_action_must_not_run_twice) {
@@ -68,8 +234,8 @@ TEST(Validate, a_stage_is_on_some_rank) {
 
 TEST(Validate, stages_and_microbatches_must_exist) {
   Schedule schedule = gpipe({.ranks = 2, .microbatches = 1});
-  schedule.rows[0].push_back({Op::forward, Microbatch{7}, StageId{0}});
-  schedule.rows[1].push_back({Op::forward, Microbatch{0}, StageId{2}});
+  schedule.rows[0].push_back({Op::forward, StageId{0}, 7, {}});
+  schedule.rows[1].push_back({Op::forward, StageId{2}, 0, {}});
   EXPECT_EQ(to_text(problems(schedule), schedule),
             "rank 0: F0 B0 F7\n"
             "              ^ there is no microbatch 7: there are 1\n"
@@ -79,7 +245,7 @@ TEST(Validate, stages_and_microbatches_must_exist) {
 
 TEST(Validate, numbers_below_zero_do_not_exist) {
   Schedule schedule = gpipe({.ranks = 1, .microbatches = 1});
-  schedule.rows[0].push_back({Op::forward, Microbatch{-1}, StageId{-1}});
+  schedule.rows[0].push_back({Op::forward, StageId{-1}, -1, {}});
   EXPECT_EQ(to_text(problems(schedule), schedule),
             "rank 0: 0F0 0B0 -1F-1\n"
             "                ^ there is no stage -1: there are 1\n"
@@ -91,7 +257,7 @@ TEST(Validate, an_empty_schedule_has_problems) {
   EXPECT_EQ(to_text(problems(Schedule{}), Schedule{}),
             "rank 0:\n"
             "        ^ no rank has stage 0\n");
-  const Schedule nothing{0, 0, {}};
+  const Schedule nothing{0, 0, {}, {}};
   EXPECT_EQ(to_text(problems(nothing), nothing),
             "rank 0:\n"
             "        ^ a schedule needs a stage and a microbatch\n");
@@ -192,16 +358,15 @@ TEST(Validate, every_stage_of_a_rank_has_an_order_of_its_own) {
 TEST(Validate, a_send_needs_a_receive) {
   EXPECT_EQ(shown("rank 0: F0 SF0 F1 SF1\n"
                   "rank 1: RF0 F0 F1\n"),
-            "rank 0: F0 SF0 F1 SF1\n"
-            "                  ^ SF1 is never received: RF1 of stage 1 "
-            "missing\n");
+            "rank 1: RF0 F0 F1\n"
+            "                  ^ RF1 missing\n");
 }
 
 TEST(Validate, a_receive_needs_a_send) {
-  EXPECT_EQ(shown("rank 0: F0 SF0 RB0 B0\n"
-                  "rank 1: RF0 F0 B0\n"),
-            "rank 0: F0 SF0 RB0 B0\n"
-            "               ^ RB0 is never sent: SB0 of stage 1 missing\n");
+  EXPECT_EQ(shown("rank 0: F0 SF0 RB0 B0 U\n"
+                  "rank 1: RF0 F0 B0 U\n"),
+            "rank 1: RF0 F0 B0 U\n"
+            "                    ^ SB0 missing\n");
 }
 
 TEST(Validate, where_some_values_are_sent_all_must_be) {
@@ -214,44 +379,43 @@ TEST(Validate, where_some_values_are_sent_all_must_be) {
 }
 
 TEST(Validate, where_some_values_are_sent_gradients_must_be_too) {
-  EXPECT_EQ(shown("rank 0: F0 SF0 B0\n"
-                  "rank 1: RF0 F0 B0\n"),
-            "rank 0: F0 SF0 B0\n"
-            "                  ^ RB0 missing\n"
-            "rank 1: RF0 F0 B0\n"
-            "                  ^ SB0 missing\n");
+  EXPECT_EQ(shown("rank 0: F0 SF0 B0 U\n"
+                  "rank 1: RF0 F0 B0 U\n"),
+            "rank 0: F0 SF0 B0 U\n"
+            "                    ^ RB0 missing\n"
+            "rank 1: RF0 F0 B0 U\n"
+            "                    ^ SB0 missing\n");
 }
 
 TEST(Validate, a_message_needs_another_end) {
   EXPECT_EQ(shown("rank 0: RF0 F0 SF0\n"
                   "rank 1: RF0 F0 SF0\n"),
             "rank 0: RF0 F0 SF0\n"
-            "        ^ RF0 has no other end: stage 0 is the first\n"
+            "        ^ RF0 is not needed\n"
             "rank 1: RF0 F0 SF0\n"
-            "               ^ SF0 has no other end: stage 1 is the last\n");
+            "               ^ SF0 is not needed\n");
 }
 
 TEST(Validate, a_message_to_the_same_rank_is_not_needed) {
   EXPECT_EQ(shown("rank 0: 0F0 0SF0 1RF0 1F0\n"),
             "rank 0: 0F0 0SF0 1RF0 1F0\n"
-            "            ^ 0SF0 is not needed: stage 1 is on this rank too\n"
+            "            ^ 0SF0 is not needed\n"
             "rank 0: 0F0 0SF0 1RF0 1F0\n"
-            "                 ^ 1RF0 is not needed: stage 0 is on this rank "
-            "too\n");
+            "                 ^ 1RF0 is not needed\n");
 }
 
 TEST(Validate, ranks_that_wait_for_each_other_are_found) {
-  EXPECT_EQ(shown("rank 0: F0 SF0 RB0 B0 F1 SF1 RB1 B1\n"
-                  "rank 1: RF0 F0 RF1 F1 B0 SB0 B1 SB1\n"),
-            "rank 0: F0 SF0 RB0 B0 F1 SF1 RB1 B1\n"
+  EXPECT_EQ(shown("rank 0: F0 SF0 RB0 B0 F1 SF1 RB1 B1 U\n"
+                  "rank 1: RF0 F0 RF1 F1 B0 SB0 B1 SB1 U\n"),
+            "rank 0: F0 SF0 RB0 B0 F1 SF1 RB1 B1 U\n"
             "               ^ RB0 waits forever for SB0 of stage 1: rank 1 is "
             "itself stuck at RF1\n"
-            "rank 1: RF0 F0 RF1 F1 B0 SB0 B1 SB1\n"
+            "rank 1: RF0 F0 RF1 F1 B0 SB0 B1 SB1 U\n"
             "               ^ RF1 waits forever for SF1 of stage 0: rank 0 is "
             "itself stuck at RB0\n");
 }
 
-TEST(Validate, a_deadlock_shows_before_the_messages_are_added) {
+TEST(Validate, a_deadlock_shows_before_the_schedule_is_completed) {
   EXPECT_EQ(shown("rank 0: F0 B0 F1 B1\n"
                   "rank 1: F0 F1 B0 B1\n"),
             "rank 0: F0 B0 F1 B1\n"
@@ -273,11 +437,27 @@ TEST(Validate, a_rank_behind_a_deadlock_is_reported_too) {
   EXPECT_EQ(found[2].position, 1);
 }
 
-TEST(Validate, one_missing_action_is_one_problem) {
-  Schedule schedule =
-      with_messages(one_f_one_b({.ranks = 4, .microbatches = 6}));
+// Without its F, a microbatch has no message that could leave.
+TEST(Validate, a_missing_forward_leaves_its_message_without_need) {
+  Schedule schedule = complete(one_f_one_b({.ranks = 4, .microbatches = 6}));
   schedule.rows[0].erase(schedule.rows[0].begin());
-  EXPECT_EQ(problems(schedule).size(), 1);
+  const std::vector<Problem> found = problems(schedule);
+  ASSERT_EQ(found.size(), 2);
+  EXPECT_EQ(found[0].text, "SF0 is not needed");
+  EXPECT_EQ(found[1].text, "F0 missing");
+}
+
+TEST(Validate, one_missing_message_is_one_problem) {
+  const Schedule good = complete(one_f_one_b({.ranks = 4, .microbatches = 6}));
+  for (std::size_t rank = 0; rank < good.rows.size(); ++rank) {
+    for (std::size_t i = 0; i < good.rows[rank].size(); ++i) {
+      if (!is_pass(good.rows[rank][i].op)) {
+        Schedule bad = good;
+        bad.rows[rank].erase(bad.rows[rank].begin() + i);
+        EXPECT_EQ(problems(bad).size(), 1) << to_text(bad);
+      }
+    }
+  }
 }
 
 TEST(Validate, every_problem_is_reported) {
@@ -304,7 +484,7 @@ TEST(Validate, a_long_row_is_shown_only_around_the_place) {
 
 TEST(Check, says_nothing_about_a_schedule_that_can_run) {
   EXPECT_NO_THROW(
-      check(with_messages(one_f_one_b({.ranks = 4, .microbatches = 8}))));
+      check(complete(one_f_one_b({.ranks = 4, .microbatches = 8}))));
 }
 
 TEST(Check, throws_an_error_that_shows_the_place) {

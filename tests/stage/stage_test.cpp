@@ -6,6 +6,8 @@
 
 #include <functional>
 
+#include "cleave/model/model.h"
+
 namespace cleave {
 namespace {
 
@@ -91,6 +93,12 @@ Model with_linears(const std::function<void(Model&)>& add_between) {
 std::vector<SplitCase> split_cases() {
   return {
       {"linear", [] { return with_linears([](Model&) {}); }, {5, 6}},
+      {"fused",
+       [] {
+         return fuse(with_linears(
+             [](Model& model) { model.add<torch::nn::ReLU>("relu"); }));
+       },
+       {5, 6}},
       {"rows_of_rows", [] { return with_linears([](Model&) {}); }, {2, 4, 6}},
       {"norm",
        [] {
@@ -289,26 +297,26 @@ TEST_P(SplitBackward, every_matrix_that_can_wait_waits) {
   }
 }
 
-// Who hears of gradients gets those of the end, and of every parameter once.
+// `found` is called once per parameter, with its final gradient.
 TEST_P(SplitBackward, a_gradient_that_was_told_of_stays) {
   for (const bool split : {false, true}) {
     const Model model = GetParam().make();
     StageRun run(model, GetParam());
     run.stage.begin(split);
-    std::vector<std::pair<at::Tensor, at::Tensor>> told;
+    std::vector<std::pair<at::Tensor, at::Tensor>> reported;
     const GradientFound found = [&](const at::Tensor& parameter) {
-      told.emplace_back(parameter, parameter.grad().clone());
+      reported.emplace_back(parameter, parameter.grad().clone());
     };
     for (int m = 0; m < 2; ++m) {
       run.forward(m);
       run.backward(m, m == 1 ? found : GradientFound{});
-      EXPECT_EQ(told.empty(), split || m == 0);
+      EXPECT_EQ(reported.empty(), split || m == 0);
       run.weights(m, m == 1 ? found : GradientFound{});
     }
-    run.forward(2);  // nobody asked
+    run.forward(2);  // without `found`
     run.backward(2);
     run.weights(2);
-    EXPECT_EQ(told.size(), run.stage.network().trained_parameters().size());
+    EXPECT_EQ(reported.size(), run.stage.network().trained_parameters().size());
     StageRun again(model, GetParam());
     again.stage.begin(split);
     for (int m = 0; m < 2; ++m) {
@@ -320,8 +328,8 @@ TEST_P(SplitBackward, a_gradient_that_was_told_of_stays) {
          again.stage.network().trained_parameters()) {
       const at::Tensor own = run.parameter(name);
       const auto entry = std::ranges::find_if(
-          told, [&](const auto& pair) { return pair.first.is_same(own); });
-      ASSERT_NE(entry, told.end()) << name;
+          reported, [&](const auto& pair) { return pair.first.is_same(own); });
+      ASSERT_NE(entry, reported.end()) << name;
       EXPECT_TRUE(torch::equal(entry->second, parameter.grad())) << name;
     }
   }

@@ -6,29 +6,29 @@
 #include <random>
 #include <utility>
 
-#include "cleave/schedule/registry.h"
+#include "cleave/schedule/generators/registry.h"
 #include "networks.h"
 #include "reference.h"
 
 namespace cleave {
 namespace {
 
-// The plan with these stages in every way that their number allows; every
-// second one lends.
+// The plan with these stages in every way that their number allows; in every
+// second one ranks steal work.
 void expect_same_run_in_every_way(const Model& model,
                                   const std::vector<int>& sizes,
                                   const std::vector<Batch>& batches,
-                                  const TrainerOptions& options,
+                                  const Training& training,
                                   const OneDeviceRun& expected,
                                   int microbatches = kMicrobatches,
                                   std::int64_t batch = kBatch) {
-  bool lend = false;
+  bool steals = false;
   for (const auto& [schedule, per_device] : ways()) {
     if (std::ssize(sizes) % per_device == 0) {
       Plan plan =
           plan_of(model, sizes, schedule, microbatches, batch, per_device);
-      plan.lend = std::exchange(lend, !lend);
-      expect_same_run(model, plan, batches, options, expected);
+      plan.steals = std::exchange(steals, !steals);
+      expect_same_run(model, plan, batches, training, expected);
     }
   }
 }
@@ -57,16 +57,16 @@ TEST_P(Exactness, every_loss_and_weight_has_the_bits_of_one_device) {
   const std::vector<Batch> batches = draw_batches(network);
   // Of every two networks, and of every two numbers of devices, one clips.
   const bool clips = (static_cast<int>(index) + wanted) % 2 == 0;
-  const TrainerOptions options{.loss = network.loss,
-                               .optimizer = AdamW{},
-                               .learning_rate = {.peak = 3e-3},
-                               .clip = clips ? 1.0 : 0,
-                               .seed = 11};
+  const Training training{.loss = network.loss,
+                          .optimizer = AdamW{},
+                          .learning_rate = constant_rate(3e-3),
+                          .clip = clips ? 1.0 : 0,
+                          .seed = 11};
   const OneDeviceRun expected =
-      plain_run(model, batches, kMicrobatches, options);
+      plain_run(model, batches, kMicrobatches, training);
 
   const int devices = devices_of(GetParam(), model);
-  bool lend = wanted > 2;  // one of the two cuts does
+  bool steals = wanted > 2;  // one of the two cuts does
   for (const std::vector<int>& sizes :
        cuts_of(model.size(), devices * way.stages_per_device)) {
     Plan plan = plan_of(model,
@@ -75,8 +75,8 @@ TEST_P(Exactness, every_loss_and_weight_has_the_bits_of_one_device) {
                         kMicrobatches,
                         kBatch,
                         way.stages_per_device);
-    plan.lend = std::exchange(lend, !lend);
-    expect_same_run(model, plan, batches, options, expected);
+    plan.steals = std::exchange(steals, !steals);
+    expect_same_run(model, plan, batches, training, expected);
   }
 }
 
@@ -106,12 +106,12 @@ TEST(Exactness, a_cut_may_fall_between_any_two_layers_of_a_transformer) {
   const Case& network = cases()[3];
   const Model model = network.make();
   const std::vector<Batch> batches = draw_batches(network);
-  const TrainerOptions options{.optimizer = Sgd{}, .seed = 11};
+  const Training training{.optimizer = Sgd{}, .seed = 11};
   const OneDeviceRun expected =
-      plain_run(model, batches, kMicrobatches, options);
+      plain_run(model, batches, kMicrobatches, training);
   for (int first = 1; first < model.size(); ++first) {
     expect_same_run_in_every_way(
-        model, {first, model.size() - first}, batches, options, expected);
+        model, {first, model.size() - first}, batches, training, expected);
   }
 }
 
@@ -119,13 +119,12 @@ TEST(Exactness, a_cut_may_fall_between_any_two_layers_of_a_transformer) {
 // every way. The model takes and gives what the last case's does.
 void expect_exact(const Model& model,
                   const std::vector<std::vector<int>>& cuts,
-                  const TrainerOptions& options = {
-                      .loss = mean_squared_error}) {
+                  const Training& training = {.loss = mean_squared_error()}) {
   const std::vector<Batch> batches = draw_batches(cases().back());
   const OneDeviceRun expected =
-      plain_run(model, batches, kMicrobatches, options);
+      plain_run(model, batches, kMicrobatches, training);
   for (const std::vector<int>& sizes : cuts) {
-    expect_same_run_in_every_way(model, sizes, batches, options, expected);
+    expect_same_run_in_every_way(model, sizes, batches, training, expected);
   }
 }
 
@@ -165,7 +164,7 @@ TEST(Exactness, a_parameter_may_be_shared_by_layers_of_three_stages) {
   model.add<torch::nn::Linear>("out", 6, 2);
   expect_exact(model,
                {{8}, {1, 7}, {3, 2, 3}, {1, 2, 5}, {2, 3, 1, 2}, {5, 3}},
-               {.loss = mean_squared_error, .clip = 0.5});
+               {.loss = mean_squared_error(), .clip = 0.5});
 }
 
 // Its stages lie on devices as a V and in turn, so that gradients and values of
@@ -179,15 +178,15 @@ TEST(Exactness, a_shared_parameter_may_pass_a_device_twice) {
   model.add<torch::nn::Linear>("out", 6, 2);
   const std::vector<Batch> batches = draw_batches(cases().back());
   for (const double clip : {0.0, 0.5}) {
-    const TrainerOptions options{.loss = mean_squared_error, .clip = clip};
+    const Training training{.loss = mean_squared_error(), .clip = clip};
     const OneDeviceRun expected =
-        plain_run(model, batches, kMicrobatches, options);
+        plain_run(model, batches, kMicrobatches, training);
     for (const char* schedule : {"zb-v", "interleaved"}) {
       expect_same_run(
           model,
           plan_of(model, {1, 1, 1, 2}, schedule, kMicrobatches, kBatch, 2),
           batches,
-          options,
+          training,
           expected);
     }
   }
@@ -234,13 +233,18 @@ TEST(Exactness, parameters_may_be_added_to_each_other) {
   for (int step = 0; step < 5; ++step) {
     batches.push_back(numbers(kMicrobatches));
   }
-  const TrainerOptions options{.loss = mean_squared_error, .clip = 0.5};
+  const Training training{.loss = mean_squared_error(), .clip = 0.5};
   const OneDeviceRun expected =
-      plain_run(model, batches, kMicrobatches, options);
+      plain_run(model, batches, kMicrobatches, training);
   for (const std::vector<int>& sizes :
        std::vector<std::vector<int>>{{3}, {1, 2}, {2, 1}}) {
-    expect_same_run_in_every_way(
-        model, sizes, batches, options, expected, kMicrobatches, kMicrobatches);
+    expect_same_run_in_every_way(model,
+                                 sizes,
+                                 batches,
+                                 training,
+                                 expected,
+                                 kMicrobatches,
+                                 kMicrobatches);
   }
 }
 
@@ -277,10 +281,10 @@ TEST(Exactness, a_layer_may_have_a_module_under_two_names) {
   model.add<torch::nn::Linear>("out", 6, 2);
   expect_exact(model,
                {{2}, {1, 1}},
-               {.loss = mean_squared_error, .optimizer = Sgd{.momentum = 0}});
+               {.loss = mean_squared_error(), .optimizer = Sgd{.momentum = 0}});
 }
 
-TEST(Exactness, only_the_first_result_of_the_last_layer_is_judged) {
+TEST(Exactness, only_the_first_result_of_the_last_layer_counts) {
   struct Both : torch::nn::Module {
     Both() : inner(register_module("inner", torch::nn::Linear(6, 2))) {}
     std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x) {
@@ -303,12 +307,12 @@ TEST(Exactness, shapes_may_change_from_step_to_step) {
     const at::Tensor text = torch::randint(17, {5, length + 1});
     batches.push_back({text.slice(1, 0, length), text.slice(1, 1)});
   }
-  const TrainerOptions options{};
-  const OneDeviceRun expected = plain_run(model, batches, 2, options);
+  const Training training{};
+  const OneDeviceRun expected = plain_run(model, batches, 2, training);
   for (const std::vector<int>& sizes :
        std::vector<std::vector<int>>{{3, 3, 4}, {3, 2, 3, 2}}) {
     expect_same_run_in_every_way(
-        model, sizes, batches, options, expected, 2, 5);
+        model, sizes, batches, training, expected, 2, 5);
   }
 }
 
@@ -326,15 +330,15 @@ TEST(Exactness, frozen_layers_keep_their_weights_wherever_the_cut_falls) {
 }
 
 // Any runs of layers on any devices, with times that make searched schedules
-// uneven: as plans scatter layers.
+// uneven.
 TEST(Exactness, stages_may_lie_on_any_devices_and_take_any_time) {
   const Case& network = cases()[3];
   const Model model = network.make();
   std::vector<Batch> batches = draw_batches(network);
   batches.resize(6);
-  const TrainerOptions options{.seed = 11};
+  const Training training{.seed = 11};
   const OneDeviceRun expected =
-      plain_run(model, batches, kMicrobatches, options);
+      plain_run(model, batches, kMicrobatches, training);
   std::mt19937 random(5);
   const auto draw = [&](int below) {
     return static_cast<int>(random() % static_cast<unsigned>(below));
@@ -345,19 +349,18 @@ TEST(Exactness, stages_may_lie_on_any_devices_and_take_any_time) {
     for (int layer = stages; layer < model.size(); ++layer) {
       ++sizes[draw(stages)];
     }
-    Plan plan = plan_of(model, sizes, "auto", kMicrobatches, kBatch);
-    plan.step = Seconds{1};  // the times are to be taken
     const int devices = 2 + draw(2);
+    std::vector<Rank> placement;
+    std::vector<StageCost> costs;
     for (int stage = 0; stage < stages; ++stage) {
-      StagePlan& own = plan.stages[stage];
-      own.device =
-          "cpu:" + std::to_string(stage < devices ? stage : draw(devices));
-      for (Seconds* time : {&own.forward, &own.backward, &own.weight}) {
-        *time = Seconds{1e-3 * (1 + draw(9))};
-      }
+      placement.push_back({stage < devices ? stage : draw(devices)});
+      const auto time = [&] { return Seconds{1e-3 * (1 + draw(9))}; };
+      costs.push_back({time(), time(), time()});
     }
-    plan.lend = round % 2 == 0;
-    expect_same_run(model, plan, batches, options, expected);
+    Plan plan = plan_with(
+        model, sizes, searched(placement, kMicrobatches, costs), kBatch);
+    plan.steals = round % 2 == 0;
+    expect_same_run(model, plan, batches, training, expected);
   }
 }
 
@@ -365,9 +368,9 @@ TEST(Exactness, a_device_may_have_more_than_two_stages) {
   const Case& network = cases()[3];
   const Model model = network.make();
   const std::vector<Batch> batches = draw_batches(network);
-  const TrainerOptions options{.seed = 11};
+  const Training training{.seed = 11};
   const OneDeviceRun expected =
-      plain_run(model, batches, kMicrobatches, options);
+      plain_run(model, batches, kMicrobatches, training);
   for (const int per_device : {3, 4}) {
     const int stages = 2 * per_device;
     Plan plan = plan_of(model,
@@ -376,10 +379,9 @@ TEST(Exactness, a_device_may_have_more_than_two_stages) {
                         kMicrobatches,
                         kBatch,
                         per_device);
-    expect_same_run(model, plan, batches, options, expected);
-    plan.schedule = "auto";
-    plan.lend = true;
-    expect_same_run(model, plan, batches, options, expected);
+    expect_same_run(model, plan, batches, training, expected);
+    plan.steals = true;
+    expect_same_run(model, plan, batches, training, expected);
   }
 }
 

@@ -66,11 +66,12 @@ class Failure : public testing::TestWithParam<bool> {};
 TEST_P(Failure, the_error_names_stage_layer_microbatch_and_action) {
   const bool in_backward = GetParam();
   const Model model = fused_model(in_backward);
-  bool lend = false;  // the first time
+  bool steals = false;  // the first time
   for (const char* schedule : {"gpipe", "1f1b", "gpipe"}) {
     Plan plan = plan_of(model, {1, 1, 2, 1}, schedule, 8, 8);
-    plan.lend = std::exchange(lend, true);
-    Trainer trainer(model, plan, test_devices(4), {.loss = mean_squared_error});
+    plan.steals = std::exchange(steals, true);
+    Trainer trainer(
+        model, plan, test_devices(4), {.loss = mean_squared_error()});
     trainer.step(batch_with_spike(-1));
     const std::string problem = problem_of(trainer, batch_with_spike(5));
     EXPECT_NE(problem.find("stage 2"), std::string::npos) << problem;
@@ -110,7 +111,7 @@ TEST(Failure, shapes_that_do_not_fit_are_told_with_the_layer) {
   Trainer trainer(model,
                   plan_of(model, {1, 1}, "1f1b", 2, 8),
                   test_devices(2),
-                  {.loss = mean_squared_error});
+                  {.loss = mean_squared_error()});
   const std::string problem = problem_of(trainer, batch_with_spike(-1));
   EXPECT_NE(problem.find("layer 'b' failed on inputs [4, 5]"),
             std::string::npos)
@@ -138,7 +139,7 @@ TEST(Failure, a_device_that_outgrows_its_budget_is_named_with_the_layer) {
       model,
       plan_of(model, {1, 2}, "1f1b", 2, 256),
       devices,
-      {.loss = mean_squared_error, .optimizer = Sgd{.momentum = 0}});
+      {.loss = mean_squared_error(), .optimizer = Sgd{.momentum = 0}});
   const std::string problem =
       problem_of(trainer, {torch::randn({512, 64}), torch::randn({512, 2})});
   EXPECT_EQ(problem.find("stage 1, microbatch "), 0) << problem;
@@ -162,7 +163,7 @@ TEST(Failure, also_backwards_and_updates_that_outgrow_it_name_the_layers) {
       Trainer trainer(model,
                       plan_of(model, {1, 2}, "gpipe", 1, 8),
                       devices,
-                      {.loss = mean_squared_error});
+                      {.loss = mean_squared_error()});
       trainer.step({torch::randn({8, 64}), torch::randn({8, 2})});
     } catch (const Error& error) {
       return error.problem();

@@ -5,10 +5,12 @@
 #include <map>
 
 #include "cleave/model/families/families.h"
-#include "cleave/plan/basis.h"
+#include "cleave/plan/measure/device_specs.h"
 #include "cleave/plan/measure/measured_plan.h"
-#include "cleave/plan/plan_schedule.h"
-#include "cleave/schedule/registry.h"
+#include "cleave/plan/measure/profiler.h"
+#include "cleave/plan/predict.h"
+#include "cleave/plan/stage_costs.h"
+#include "cleave/schedule/generators/registry.h"
 #include "reference.h"
 
 namespace cleave {
@@ -118,16 +120,6 @@ std::vector<Sizable> sizable_networks() {
 // of a few samples.
 constexpr Bytes kLittle{4096};
 
-// Predicted peaks, in the order of the ranks.
-std::vector<Bytes> predicted_peaks(const Plan& plan) {
-  std::vector<Bytes> peaks(rank_count(plan));
-  const std::vector<Rank> ranks = placement_of(plan);
-  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
-    peaks[ranks[stage].value] = plan.stages[stage].peak;
-  }
-  return peaks;
-}
-
 TEST(Memory, is_not_more_than_predicted_and_not_much_less) {
   for (const auto& [name, model, batch, most] : sizable_networks()) {
     for (const std::string schedule :
@@ -137,7 +129,7 @@ TEST(Memory, is_not_more_than_predicted_and_not_much_less) {
       const Plan plan = cleave::plan(model,
                                      devices,
                                      batch,
-                                     {cross_entropy},
+                                     {},
                                      {.batch = samples,
                                       .stages = 0,
                                       .microbatches = 4,
@@ -146,12 +138,14 @@ TEST(Memory, is_not_more_than_predicted_and_not_much_less) {
       for (int step = 1; step <= 8; ++step) {
         trainer.step(batch);
       }
-      const std::vector<Bytes> predicted = predicted_peaks(plan);
+      const std::vector<Bytes> predicted = plan.prediction->peaks;
       const std::vector<Bytes> measured = trainer.peak_memory();
       for (size_t rank = 0; rank < predicted.size(); ++rank) {
         EXPECT_LE(measured[rank], predicted[rank] + kLittle)
             << name << ", " << schedule << ", rank " << rank;
-        EXPECT_LT(predicted[rank].value, most * measured[rank].value)
+        // Ranks that steal work may need a quarter more, and mostly do not.
+        const double least = plan.steals ? 0.8 : 1;
+        EXPECT_LT(least * predicted[rank].value, most * measured[rank].value)
             << name << ", " << schedule << ", rank " << rank;
       }
     }
@@ -181,38 +175,36 @@ TEST(Memory, of_stages_with_and_without_w_is_not_more_than_predicted) {
                    batch.targets.narrow(0, 0, 64)};
   const Devices devices = test_devices(2);
   const std::vector<DeviceSpec> specs = device_specs(devices);
-  const PlanBasis basis(profile(model, part, {cross_entropy}, devices),
-                        {.batch = 256, .microbatches = 4},
-                        2);
-  Plan plan{.model = model.name(),
-            .batch = 256,
-            .microbatches = 4,
-            .schedule = "auto",
-            .stages = {stage_of(basis, specs[0], 0, 15),
-                       stage_of(basis, specs[1], 15, 36),
-                       stage_of(basis, specs[1], 36, 48),
-                       stage_of(basis, specs[0], 48, 66)},
-            .step = Seconds{1}};
+  const ScaledRequest scaled(
+      profile(model, part, {}, devices), {.batch = 256, .microbatches = 4}, 4);
+  const std::vector<int> sizes{15, 21, 12, 18};
+  std::vector<StagePrediction> stages{stage_cost(scaled, specs[0], 0, 15),
+                                      stage_cost(scaled, specs[1], 15, 36),
+                                      stage_cost(scaled, specs[1], 36, 48),
+                                      stage_cost(scaled, specs[0], 48, 66)};
   const double times[][4] = {{0.2306, 0.1886, 0.2296, 0.0996},
                              {0.2694, 0.3016, 0.2683, 0.1011},
                              {0.1514, 0.1842, 0.1505, 0.0557},
                              {0.2281, 0.2474, 0.2082, 0.0772}};
   for (int stage = 0; stage < 4; ++stage) {
     const auto& [forward, backward, weight, update] = times[stage];
-    StagePlan& set = plan.stages[stage];
-    set.forward = 1e-3 * Seconds{forward};
-    set.backward = 1e-3 * Seconds{backward};
-    set.weight = 1e-3 * Seconds{weight};
-    set.update = 1e-3 * Seconds{update};
+    stages[stage].cost = {.forward = 1e-3 * Seconds{forward},
+                          .backward = 1e-3 * Seconds{backward},
+                          .weight = 1e-3 * Seconds{weight},
+                          .update = 1e-3 * Seconds{update}};
   }
-  const Schedule schedule = schedule_of(plan, 4);
-  ASSERT_TRUE(has_mixed_stage(schedule)) << to_text(schedule);
-  predict_unsteady(plan, schedule, basis.profile, {});
+  Plan plan =
+      plan_with(model,
+                sizes,
+                searched({{0}, {1}, {1}, {0}}, 4, costs_of(stages).stages),
+                256);
+  ASSERT_TRUE(has_mixed_stage(plan.schedule)) << to_text(plan.schedule);
+  plan.prediction = predict(plan, stages);
   Trainer trainer(model, plan, devices, {});
   for (int step = 1; step <= 4; ++step) {
     trainer.step(batch);
   }
-  const std::vector<Bytes> predicted = predicted_peaks(plan);
+  const std::vector<Bytes> predicted = plan.prediction->peaks;
   const std::vector<Bytes> measured = trainer.peak_memory();
   for (size_t rank = 0; rank < predicted.size(); ++rank) {
     EXPECT_LE(measured[rank], predicted[rank] + kLittle) << "rank " << rank;
@@ -229,7 +221,7 @@ struct Peaks {
 
 // The least of several runs: a replica that is held up lets go of its gradients
 // later.
-Peaks peaks_with(Shard shard) {
+Peaks peaks_with(ShardStates shard) {
   const Model model =
       mlp({.input = {256}, .outputs = 4, .width = 256, .depth = 8});
   const Batch batch{torch::randn({16, 256}), torch::randint(4, {16})};
@@ -238,7 +230,7 @@ Peaks peaks_with(Shard shard) {
   Profile even =
       profile(model,
               {batch.inputs.narrow(0, 0, 2), batch.targets.narrow(0, 0, 2)},
-              {cross_entropy},
+              {},
               devices);
   for (LayerCost& layer : even.layers) {
     for (const auto time : kLayerTimes) {
@@ -253,9 +245,10 @@ Peaks peaks_with(Shard shard) {
                                .replicas = 4,
                                .microbatches = 2,
                                .schedule = "interleaved",
-                               .shard = shard});
-  Peaks peaks{.measured = 1e18,
-              .predicted = static_cast<double>(plan.stages[0].peak.value)};
+                               .shard_states = shard});
+  Peaks peaks{
+      .measured = 1e18,
+      .predicted = static_cast<double>(plan.prediction->peaks[0].value)};
   for (int run = 0; run < 5; ++run) {
     Trainer trainer(model, plan, devices, {});
     for (int step = 1; step <= 2; ++step) {
@@ -268,8 +261,9 @@ Peaks peaks_with(Shard shard) {
 }
 
 TEST(Memory, falls_with_shards_as_predicted) {
-  Peaks before = peaks_with(Shard::none);
-  for (const Shard shard : {Shard::optimizer, Shard::gradients}) {
+  Peaks before = peaks_with(ShardStates::none);
+  for (const ShardStates shard :
+       {ShardStates::optimizer, ShardStates::gradients}) {
     const Peaks divided = peaks_with(shard);
     EXPECT_LT(divided.predicted, 0.9 * before.predicted);
     EXPECT_LT(divided.measured, before.measured);

@@ -23,7 +23,7 @@ struct Case {
   std::string name;
   std::function<Model()> make;
   std::function<Batch(std::int64_t samples)> draw;
-  Loss loss = cross_entropy;
+  Loss loss = cross_entropy();
 };
 
 inline Batch images(std::int64_t samples) {
@@ -99,7 +99,7 @@ inline const std::vector<Case>& cases() {
              {.input = {6}, .outputs = 2, .width = 16, .depth = 2, .seed = 7});
        },
        numbers,
-       mean_squared_error},
+       mean_squared_error()},
   };
   return kCases;
 }

@@ -19,15 +19,15 @@ TEST_P(Bf16, every_cut_and_schedule_has_the_bits_of_one_device) {
   const Model model = network.make();
   std::vector<Batch> batches = draw_batches(network);
   batches.resize(6);
-  const TrainerOptions options{.loss = network.loss,
-                               .optimizer = AdamW{},
-                               .learning_rate = {.peak = 3e-3},
-                               .clip = 1.0,
-                               .precision = Precision::bf16,
-                               .seed = 11};
+  const Training training{.loss = network.loss,
+                          .optimizer = AdamW{},
+                          .learning_rate = constant_rate(3e-3),
+                          .precision = Precision::bf16,
+                          .clip = 1.0,
+                          .seed = 11};
   const OneDeviceRun expected =
-      plain_run(model, batches, kMicrobatches, options);
-  bool lend = false;
+      plain_run(model, batches, kMicrobatches, training);
+  bool steals = false;
   for (const auto& [schedule, per_device] : ways()) {
     for (const int devices : {1, 2, 3}) {
       const int used = std::min(devices, model.size() / per_device);
@@ -35,8 +35,8 @@ TEST_P(Bf16, every_cut_and_schedule_has_the_bits_of_one_device) {
            cuts_of(model.size(), used * per_device)) {
         Plan plan =
             plan_of(model, sizes, schedule, kMicrobatches, kBatch, per_device);
-        plan.lend = std::exchange(lend, !lend);
-        expect_same_run(model, plan, batches, options, expected);
+        plan.steals = std::exchange(steals, !steals);
+        expect_same_run(model, plan, batches, training, expected);
       }
     }
   }
@@ -62,7 +62,7 @@ Descent descend(const Model& model,
                                      batches,
                                      2,
                                      {.optimizer = AdamW{},
-                                      .learning_rate = {.peak = 3e-3},
+                                      .learning_rate = constant_rate(3e-3),
                                       .precision = precision,
                                       .seed = 11});
   Descent descent{.first = run.losses.front()};

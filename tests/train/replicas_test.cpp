@@ -20,8 +20,8 @@ void PrintTo(const MeshCase& mesh, std::ostream* out) {
   *out << mesh.replicas << "x" << mesh.places;
 }
 
-class Replicas
-    : public testing::TestWithParam<std::tuple<size_t, MeshCase, bool, Shard>> {
+class Replicas : public testing::TestWithParam<
+                     std::tuple<size_t, MeshCase, bool, ShardStates>> {
  protected:
   void SetUp() override {
     const MeshCase mesh = std::get<1>(GetParam());
@@ -34,14 +34,15 @@ class Replicas
 Plan mirrored_plan(const Model& model,
                    const MeshCase& mesh,
                    int microbatches,
-                   const std::string& schedule = "zb-h1") {
-  Plan plan = plan_of(model,
+                   const std::string& schedule = "zb-h1",
+                   ShardStates shard_states = ShardStates::none,
+                   bool clips = false) {
+  return with(plan_of(model,
                       cuts_of(model.size(), mesh.places).front(),
                       schedule,
                       microbatches,
-                      kBatch);
-  plan.replicas = mesh.replicas;
-  return plan;
+                      kBatch),
+              {mesh.replicas, shard_states, clips});
 }
 
 TEST_P(Replicas, every_loss_is_that_of_one_device_and_replicas_stay_equal) {
@@ -50,19 +51,22 @@ TEST_P(Replicas, every_loss_is_that_of_one_device_and_replicas_stay_equal) {
   constexpr int kEach = 2;  // microbatches of every replica
   const Model model = network.make();
   const std::vector<Batch> batches = draw_batches(network);
-  const TrainerOptions options{.loss = network.loss,
-                               .optimizer = Sgd{},
-                               .learning_rate = {.peak = 1e-2},
-                               .clip = std::get<2>(GetParam()) ? 1.0 : 0.0,
-                               .seed = 11,
-                               .bucket = {1000}};
+  const Training training{.loss = network.loss,
+                          .optimizer = Sgd{},
+                          .learning_rate = constant_rate(1e-2),
+                          .clip = std::get<2>(GetParam()) ? 1.0 : 0.0,
+                          .seed = 11};
   const OneDeviceRun expected =
-      plain_run(model, batches, mesh.replicas * kEach, options);
+      plain_run(model, batches, mesh.replicas * kEach, training);
   // Gradients that are found by B alone, and by W.
-  Plan plan = mirrored_plan(
-      model, mesh, kEach, std::get<2>(GetParam()) ? "1f1b" : "zb-h1");
-  plan.shard = std::get<3>(GetParam());
-  Trainer trainer = trainer_of(model, plan, options);
+  const bool clips = std::get<2>(GetParam());
+  const Plan plan = mirrored_plan(model,
+                                  mesh,
+                                  kEach,
+                                  clips ? "1f1b" : "zb-h1",
+                                  std::get<3>(GetParam()),
+                                  clips);
+  Trainer trainer = trainer_of(model, plan, training);
   for (size_t step = 0; step < batches.size(); ++step) {
     const double loss = trainer.step(batches[step]).loss;
     // Sums in another order; the error of one step, not of all before it.
@@ -86,24 +90,25 @@ std::string mesh_name(const testing::TestParamInfo<Replicas::ParamType>& test) {
   const auto& [network, mesh, clips, shard] = test.param;
   return cases()[network].name + "_" + std::to_string(mesh.replicas) + "x" +
          std::to_string(mesh.places) + (clips ? "_clipped" : "") +
-         (shard == Shard::none        ? ""
-          : shard == Shard::optimizer ? "_sharded"
-                                      : "_sharded_gradients");
+         (shard == ShardStates::none        ? ""
+          : shard == ShardStates::optimizer ? "_sharded"
+                                            : "_sharded_gradients");
 }
 
-INSTANTIATE_TEST_SUITE_P(Meshes,
-                         Replicas,
-                         testing::Combine(testing::Values(0, 1, 3, 5),
-                                          testing::Values(MeshCase{2, 1},
-                                                          MeshCase{2, 2},
-                                                          MeshCase{4, 1},
-                                                          MeshCase{4, 2},
-                                                          MeshCase{2, 4}),
-                                          testing::Bool(),
-                                          testing::Values(Shard::none,
-                                                          Shard::optimizer,
-                                                          Shard::gradients)),
-                         mesh_name);
+INSTANTIATE_TEST_SUITE_P(
+    Meshes,
+    Replicas,
+    testing::Combine(testing::Values(0, 1, 3, 5),
+                     testing::Values(MeshCase{2, 1},
+                                     MeshCase{2, 2},
+                                     MeshCase{4, 1},
+                                     MeshCase{4, 2},
+                                     MeshCase{2, 4}),
+                     testing::Bool(),
+                     testing::Values(ShardStates::none,
+                                     ShardStates::optimizer,
+                                     ShardStates::gradients)),
+    mesh_name);
 
 // Ranks have two stages each, and replicas not always as many microbatches, or
 // none: all must add up in one order, or they wait for each other.
@@ -118,17 +123,17 @@ TEST(Mirrors, of_several_stages_each_add_up_gradients_in_one_order) {
   for (const std::int64_t samples : {8, 7, 5, 3, 2, 1, 8}) {
     batches.push_back(network.draw(samples));
   }
-  TrainerOptions options{.optimizer = Sgd{},
-                         .learning_rate = {.peak = 1e-2},
-                         .seed = 11,
-                         .patience = {20}};
-  const OneDeviceRun expected = plain_run(model, batches, 8, options);
+  Training training{.optimizer = Sgd{},
+                    .learning_rate = constant_rate(1e-2),
+                    .seed = 11,
+                    .patience = {20}};
+  const OneDeviceRun expected = plain_run(model, batches, 8, training);
   for (const std::string schedule : {"zb-v", "interleaved", "auto"}) {
-    Plan plan = plan_of(
-        model, cuts_of(model.size(), 4).front(), schedule, 4, kBatch, 2);
-    plan.replicas = 2;
-    plan.shard = Shard::gradients;
-    Trainer trainer = trainer_of(model, plan, options);
+    const Plan plan = with(
+        plan_of(
+            model, cuts_of(model.size(), 4).front(), schedule, 4, kBatch, 2),
+        {.replicas = 2, .shard_states = ShardStates::gradients});
+    Trainer trainer = trainer_of(model, plan, training);
     for (size_t step = 0; step < batches.size(); ++step) {
       EXPECT_NEAR(trainer.step(batches[step]).loss,
                   expected.losses[step],
@@ -155,12 +160,11 @@ TEST(Mirrors, keep_the_memory_order_of_parameters) {
   torch::manual_seed(3);
   const std::vector<Batch> batches(
       5, {torch::randn({8, 6}), torch::randint(4, {8})});
-  const TrainerOptions options{.optimizer = AdamW{},
-                               .learning_rate = {.peak = 1e-2}};
-  const OneDeviceRun expected = plain_run(model, batches, 4, options);
-  Plan plan = plan_of(model, {1}, "1f1b", 2, 8);
-  plan.replicas = 2;
-  Trainer trainer = trainer_of(model, plan, options);
+  const Training training{.optimizer = AdamW{},
+                          .learning_rate = constant_rate(1e-2)};
+  const OneDeviceRun expected = plain_run(model, batches, 4, training);
+  const Plan plan = with(plan_of(model, {1}, "1f1b", 2, 8), {.replicas = 2});
+  Trainer trainer = trainer_of(model, plan, training);
   for (size_t step = 0; step < batches.size(); ++step) {
     EXPECT_NEAR(trainer.step(batches[step]).loss, expected.losses[step], 1e-5);
   }
@@ -172,13 +176,12 @@ TEST(Mirrors, keep_a_quarter_of_the_states_each) {
   }
   const Case& network = cases()[3];
   const Model model = network.make();
-  const auto states_with = [&](Shard shard) {
-    Plan plan = mirrored_plan(model, {4, 1}, 2);
-    plan.shard = shard;
+  const auto states_with = [&](ShardStates shard) {
+    const Plan plan = mirrored_plan(model, {4, 1}, 2, "zb-h1", shard);
     return trainer_of(model, plan, {.optimizer = AdamW{}}).optimizer_states();
   };
-  const std::vector<Bytes> whole = states_with(Shard::none);
-  const std::vector<Bytes> quarters = states_with(Shard::optimizer);
+  const std::vector<Bytes> whole = states_with(ShardStates::none);
+  const std::vector<Bytes> quarters = states_with(ShardStates::optimizer);
   std::int64_t sum = 0;
   for (int rank = 0; rank < 4; ++rank) {
     sum += quarters[rank].value;
@@ -188,10 +191,12 @@ TEST(Mirrors, keep_a_quarter_of_the_states_each) {
                 0.25,
                 0.01);
   }
-  EXPECT_EQ(sum, whole[0].value);
+  // But every replica counts the steps of all parameters.
+  const auto parameters = std::ssize(model.build()->trained_parameters());
+  EXPECT_EQ(sum, whole[0].value + 3 * parameters * 4);
 }
 
-TEST(Mirrors, judge_as_one_device_does) {
+TEST(Mirrors, evaluate_alike_again_and_again) {
   if (most_ranks() < 4) {
     GTEST_SKIP();
   }

@@ -84,9 +84,9 @@ TEST(Trainer, reading_a_batch_takes_no_cores_from_the_devices) {
 TEST(Trainer, fit_learns_and_tells_what_it_does) {
   const Model model = small_mlp();
   Trainer trainer(model,
-                  two_stages(model),
+                  with(two_stages(model), {.clips = true}),
                   test_devices(2),
-                  {.learning_rate = {.peak = 1e-2}, .clip = 1});
+                  {.learning_rate = constant_rate(1e-2), .clip = 1});
   Recorder recorder;
   const FitResult result = trainer.fit(
       clusters(Split::train),
@@ -111,13 +111,56 @@ TEST(Trainer, fit_learns_and_tells_what_it_does) {
 
 TEST(Trainer, fit_gives_the_bits_of_single_steps) {
   const Model model = small_mlp();
-  const TrainerOptions options{.seed = 4};
-  Recorder recorder;
-  Trainer one_go(model, two_stages(model), test_devices(2), options);
-  one_go.fit(clusters(Split::train), {.epochs = 2}, recorder);
-  Trainer again(model, two_stages(model), test_devices(2), options);
-  again.fit(clusters(Split::train), {.epochs = 2}, recorder);
+  const Training training{.seed = 4};
+  Trainer one_go(model, two_stages(model), test_devices(2), training);
+  one_go.fit(clusters(Split::train), {.epochs = 2});
+  Trainer again(model, two_stages(model), test_devices(2), training);
+  again.fit(clusters(Split::train), {.epochs = 2});
   expect_same_bits(again.merged(), one_go.merged());
+}
+
+// Goes by the signs of the gradients alone.
+class SignDescent : public Optimizer {
+ public:
+  explicit SignDescent(const std::vector<Parameter>& parameters)
+      : parameters_(parameters) {}
+
+  void step(double learning_rate) override {
+    const torch::NoGradGuard no_grad;
+    for (const auto& [name, value, whole] : parameters_) {
+      if (value.grad().defined()) {
+        value.sub_(learning_rate * value.grad().sign());
+      }
+    }
+  }
+
+  NamedTensors get() const override { return {}; }
+
+ private:
+  std::vector<Parameter> parameters_;
+};
+
+TEST(Trainer, takes_losses_optimizers_and_rates_of_the_user) {
+  const Loss usual = cross_entropy();
+  const double weight = 0.5;
+  const Training training{
+      .loss = {.name = "half",
+               .sum =
+                   [=](at::Tensor result, const at::Tensor& targets) {
+                     return weight * usual.sum(std::move(result), targets);
+                   },
+               .count = usual.count},
+      .optimizer =
+          [](const std::vector<Parameter>& parameters) {
+            return std::make_unique<SignDescent>(parameters);
+          },
+      .learning_rate = [](std::int64_t step) { return 1e-2 / step; }};
+  const Model model = small_mlp();
+  const std::vector<Batch> batches(4,
+                                   first_samples(clusters(Split::train), 20));
+  const OneDeviceRun expected = plain_run(model, batches, 4, training);
+  EXPECT_LT(expected.losses.back(), expected.losses.front());
+  expect_same_run(model, two_stages(model), batches, training, expected);
 }
 
 TEST(Trainer, evaluation_changes_nothing) {

@@ -12,7 +12,7 @@ int most_ranks();
 // With as many devices as the plan needs, one thread each.
 Trainer trainer_of(const Model& model,
                    const Plan& plan,
-                   const TrainerOptions& options);
+                   const Training& training);
 
 // Whether Trainer::stages() has all of them in this process.
 bool gets_all_stages();

@@ -5,17 +5,18 @@
 namespace cleave {
 
 int most_ranks() {
-  return test_hub().ranks();
+  return test_world().ranks();
 }
 
 Trainer trainer_of(const Model& model,
                    const Plan& plan,
-                   const TrainerOptions& options) {
-  return {model, plan, test_devices(test_hub().ranks()), options, test_hub()};
+                   const Training& training) {
+  return {
+      model, plan, test_devices(test_world().ranks()), training, test_world()};
 }
 
 bool gets_all_stages() {
-  return test_hub().rank() == Rank{0};
+  return test_world().rank() == Rank{0};
 }
 
 }  // namespace cleave

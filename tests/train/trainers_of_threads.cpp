@@ -9,8 +9,8 @@ int most_ranks() {
 
 Trainer trainer_of(const Model& model,
                    const Plan& plan,
-                   const TrainerOptions& options) {
-  return {model, plan, test_devices(mesh_of(plan).ranks()), options};
+                   const Training& training) {
+  return {model, plan, test_devices(mesh_of(plan).ranks()), training};
 }
 
 bool gets_all_stages() {

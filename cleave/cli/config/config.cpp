@@ -14,11 +14,12 @@
 namespace cleave {
 namespace {
 
-Place place_of(const toml::source_region& region, const std::string& source) {
+ValuePlace place_of(const toml::source_region& region,
+                    const std::string& source) {
   return {.where = source + ":" + std::to_string(region.begin.line)};
 }
 
-Found read_node(const toml::node& node) {
+FoundValue read_node(const toml::node& node) {
   switch (node.type()) {
     case toml::node_type::string:
       return {.value = **node.as_string(), .kind = "a string"};
@@ -54,7 +55,7 @@ void read_section(const std::string& name,
                   const std::string& source,
                   Config& config) {
   for (const auto& [key, node] : table) {
-    const Place place = place_of(key.source(), source);
+    const ValuePlace place = place_of(key.source(), source);
     const std::string dotted = name + "." + std::string(key.str());
     assign(config, known_key(dotted, place), read_node(node), place);
   }
@@ -64,7 +65,7 @@ void read_root(const toml::table& root,
                const std::string& source,
                Config& config) {
   for (const auto& [key, node] : root) {
-    const Place place = place_of(key.source(), source);
+    const ValuePlace place = place_of(key.source(), source);
     const std::string name(key.str());
     if (is_section(name) && !node.is_table()) {
       fail_at(place,

@@ -62,11 +62,11 @@ struct ParallelConfig {
   std::optional<int> stages;
   std::optional<int> stages_per_device;
   std::optional<int> replicas = 1;
-  std::string shard = "none";
+  std::string shard_states = "none";
   Bytes bucket{8 << 20};
   std::optional<int> microbatches;
   std::string schedule = "auto";
-  bool lend = true;
+  bool stealing = true;
   std::string plan;
 
   bool operator==(const ParallelConfig&) const = default;

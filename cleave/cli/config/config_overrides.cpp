@@ -9,8 +9,8 @@
 namespace cleave {
 namespace {
 
-const Place& command_line() {
-  static const Place place{.where = "command line", .in_file = false};
+const ValuePlace& command_line() {
+  static const ValuePlace place{.where = "command line", .in_file = false};
   return place;
 }
 
@@ -24,10 +24,10 @@ std::optional<Number> parsed(std::string_view text) {
 }
 
 // The shell has no types: what the text may be depends on the key.
-Found read_argument(const Key& key, const std::string& text) {
+FoundValue read_argument(const Key& key, const std::string& text) {
   Config any;
   const Slot slot = key.slot(any);
-  Found found{.value = text, .kind = in_quotes(text)};
+  FoundValue found{.value = text, .kind = in_quotes(text)};
   if (std::holds_alternative<std::string*>(slot) ||
       std::holds_alternative<Bytes*>(slot)) {
     return found;

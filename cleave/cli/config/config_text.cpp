@@ -3,7 +3,7 @@
 #include "cleave/cli/config/config.h"
 #include "cleave/cli/config/config_value.h"
 #include "cleave/cli/config/schema.h"
-#include "cleave/schedule/registry.h"
+#include "cleave/schedule/generators/registry.h"
 
 namespace cleave {
 namespace {
@@ -34,7 +34,7 @@ std::string up_to(std::size_t column, std::string text) {
 template <class Head, class Row>
 std::string by_section(Head head, Row row) {
   std::string text;
-  for (const Section& section : config_sections()) {
+  for (const KeySection& section : config_sections()) {
     text += (text.empty() ? "" : "\n") + head(section);
     for (const Key& key : config_keys()) {
       text += key.section() == section.name ? row(key) : "";
@@ -48,7 +48,7 @@ std::string by_section(Head head, Row row) {
 std::string to_toml(const Config& config) {
   Config values = config;
   return by_section(
-      [](const Section& section) {
+      [](const KeySection& section) {
         return up_to(kTomlColumn, "[" + std::string(section.name) + "]") +
                "# " + std::string(section.help) + "\n";
       },
@@ -63,7 +63,7 @@ std::string to_toml(const Config& config) {
 std::string help_for_keys() {
   Config defaults;
   const std::string keys = by_section(
-      [](const Section& section) {
+      [](const KeySection& section) {
         return "[" + std::string(section.name) + "] " +
                std::string(section.help) + "\n";
       },
@@ -82,7 +82,7 @@ std::string help_for_keys() {
 std::string markdown_for_keys() {
   Config defaults;
   const std::string keys = by_section(
-      [](const Section& section) {
+      [](const KeySection& section) {
         return "## [" + std::string(section.name) + "] " +
                std::string(section.help) +
                "\n\n| key | type | default | meaning |\n|---|---|---|---|\n";

@@ -18,13 +18,15 @@ constexpr std::string_view kAuto = "auto";
 // Sets one key: an overload per type a key may have.
 class Setter {
  public:
-  Setter(const Key& key, const Found& found, const Place& place)
+  Setter(const Key& key, const FoundValue& found, const ValuePlace& place)
       : key_(key), found_(found), place_(place) {}
 
   void operator()(std::string* slot) const {
     const auto& text = expect<std::string>();
     const auto words = key_.limits.words;
-    if (!words.empty() && std::ranges::count(words, text) == 0) {
+    const std::string_view prefix = key_.limits.prefix;
+    const bool begins = !prefix.empty() && text.starts_with(prefix);
+    if (!words.empty() && !begins && std::ranges::count(words, text) == 0) {
       refuse_word(text);
     }
     *slot = text;
@@ -117,8 +119,8 @@ class Setter {
   }
 
   const Key& key_;
-  const Found& found_;
-  const Place& place_;
+  const FoundValue& found_;
+  const ValuePlace& place_;
 };
 
 struct TypeText {
@@ -168,14 +170,19 @@ struct TomlText {
 
 }  // namespace
 
-void fail_at(const Place& place,
+void fail_at(const ValuePlace& place,
              const std::string& problem,
              const std::string& fix) {
   fail(place.where + ": " + problem, fix);
 }
 
-const Key& known_key(const std::string& dotted, const Place& place) {
+const Key& known_key(const std::string& dotted, const ValuePlace& place) {
   const Key* key = find_key(dotted);
+  if (const std::string now = renamed_key(dotted); !now.empty()) {
+    fail_at(place,
+            dotted + " is now " + now,
+            "Change the name; its values are the same.");
+  }
   if (key == nullptr) {
     fail_at(place, "unknown key " + dotted, advice_on_key(dotted));
   }
@@ -184,8 +191,8 @@ const Key& known_key(const std::string& dotted, const Place& place) {
 
 void assign(Config& config,
             const Key& key,
-            const Found& found,
-            const Place& place) {
+            const FoundValue& found,
+            const ValuePlace& place) {
   std::visit(Setter(key, found, place), key.slot(config));
 }
 
@@ -198,7 +205,7 @@ std::string type_text(const Key& key) {
   return std::visit(TypeText(), key.slot(any));
 }
 
-std::string example(const Key& key, const Place& place) {
+std::string example(const Key& key, const ValuePlace& place) {
   Config defaults;
   std::string value = toml_value(defaults, key);
   if (value == in_quotes("")) {

@@ -27,7 +27,7 @@ std::string listed(const Words& words, const std::string& before_last) {
 
 Words section_names() {
   Words names;
-  for (const Section& section : config_sections()) {
+  for (const KeySection& section : config_sections()) {
     names.push_back(section.name);
   }
   return names;
@@ -76,8 +76,15 @@ const Key* find_key(std::string_view dotted) {
   return found == keys.end() ? nullptr : &*found;
 }
 
+std::string renamed_key(std::string_view dotted) {
+  if (dotted == "parallel.shard") {
+    return "parallel.shard_states";
+  }
+  return dotted == "parallel.lend" ? "parallel.stealing" : "";
+}
+
 bool is_section(std::string_view name) {
-  return std::ranges::count(config_sections(), name, &Section::name) > 0;
+  return std::ranges::count(config_sections(), name, &KeySection::name) > 0;
 }
 
 std::string range_text(const Limits& limits) {

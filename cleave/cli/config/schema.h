@@ -26,6 +26,7 @@ using Slot = std::variant<std::string*,
 // What a value may be.
 struct Limits {
   std::span<const std::string_view> words = {};  // of text; empty: any
+  std::string_view prefix = {};  // text may also begin with this: "file:"
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
   bool above_least = false;  // `least` itself is not allowed
@@ -44,18 +45,21 @@ struct Key {
   std::string_view name() const;     // "batch"
 };
 
-struct Section {
+struct KeySection {
   std::string_view name;
   std::string_view help;
 };
 
 // In the order of a configuration file; the keys of a section stand together.
-std::span<const Section> config_sections();
+std::span<const KeySection> config_sections();
 std::span<const Key> config_keys();
 
 // nullptr where there is none.
 const Key* find_key(std::string_view dotted);
 bool is_section(std::string_view name);
+
+// What a key of earlier versions is called now; empty where it is none.
+std::string renamed_key(std::string_view dotted);
 
 // "at least 0 and below 1"; empty where every number is allowed.
 std::string range_text(const Limits& limits);
@@ -63,7 +67,7 @@ std::string range_text(const Limits& limits);
 // The fewest digits that read back as the same number: "0.001", "65536".
 std::string number_text(double number);
 
-// A sentence for a person who wrote a key, or a section, that there is not:
+// A sentence for an unknown key, or section:
 // "Did you mean train.epochs?", or else what there is.
 std::string advice_on_key(std::string_view dotted);
 std::string advice_on_section(std::string_view name);

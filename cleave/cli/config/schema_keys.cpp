@@ -3,9 +3,9 @@
 #include <string_view>
 
 #include "cleave/cli/config/schema.h"
-#include "cleave/model/precision.h"
 #include "cleave/plan/plan.h"
-#include "cleave/schedule/registry.h"
+#include "cleave/policies.h"
+#include "cleave/schedule/generators/registry.h"
 
 // To add a key: a member in config.h that holds its default, and a row here.
 namespace cleave {
@@ -55,12 +55,12 @@ constexpr Choices<2> kLrSchedules{"constant", "cosine"};
 constexpr Choices<3> kLosses{"auto", "cross_entropy", "mse"};
 
 constexpr std::array kSections{
-    Section{"model", "the network"},
-    Section{"data", "what it learns from"},
-    Section{"devices", "where it runs"},
-    Section{"parallel", "how it is split over the devices"},
-    Section{"train", "how it learns"},
-    Section{"output", "where the results go"},
+    KeySection{"model", "the network"},
+    KeySection{"data", "what it learns from"},
+    KeySection{"devices", "where it runs"},
+    KeySection{"parallel", "how it is split over the devices"},
+    KeySection{"train", "how it learns"},
+    KeySection{"output", "where the results go"},
 };
 
 constexpr std::array kKeys{
@@ -181,10 +181,10 @@ constexpr std::array kKeys{
         slot<&Config::parallel, &ParallelConfig::replicas>,
         "copies of the pipeline that see other data; auto: as many as pay",
         between(1, 4096)},
-    Key{"parallel.shard",
-        slot<&Config::parallel, &ParallelConfig::shard>,
+    Key{"parallel.shard_states",
+        slot<&Config::parallel, &ParallelConfig::shard_states>,
         "what every replica keeps only its own section of",
-        one_of(kShardNames)},
+        one_of(kShardStatesNames)},
     Key{"parallel.bucket",
         slot<&Config::parallel, &ParallelConfig::bucket>,
         "the least that replicas add up together of their gradients; with less "
@@ -196,12 +196,12 @@ constexpr std::array kKeys{
     Key{"parallel.schedule",
         slot<&Config::parallel, &ParallelConfig::schedule>,
         "the order of forwards and backwards; auto: searched for the measured "
-        "times and the memory",
-        one_of(kScheduleNames)},
-    Key{"parallel.lend",
-        slot<&Config::parallel, &ParallelConfig::lend>,
-        "a device that waits does the work of others where the plan finds that "
-        "it pays: devices of one process with cores of their own, one replica"},
+        "times and the memory; file:NAME: a schedule in its text form",
+        Limits{.words = kScheduleNames, .prefix = kFileSchedule}},
+    Key{"parallel.stealing",
+        slot<&Config::parallel, &ParallelConfig::stealing>,
+        "a device without work does the next actions of others: devices of one "
+        "process with cores of their own, one replica, actions long enough"},
     Key{"parallel.plan",
         slot<&Config::parallel, &ParallelConfig::plan>,
         "file of a saved plan to use, with its batch and all that is set here; "
@@ -232,7 +232,7 @@ constexpr std::array kKeys{
         kBelowOne},
     Key{"train.weight_decay",
         slot<&Config::train, &TrainConfig::weight_decay>,
-        "how strongly weights are pulled to zero",
+        "how strongly weights are pulled to zero; not biases and scales",
         at_least(0)},
     Key{"train.beta1",
         slot<&Config::train, &TrainConfig::beta1>,
@@ -289,7 +289,7 @@ constexpr std::array kKeys{
 
 }  // namespace
 
-std::span<const Section> config_sections() {
+std::span<const KeySection> config_sections() {
   return kSections;
 }
 

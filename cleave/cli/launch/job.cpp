@@ -26,7 +26,7 @@ namespace {
 
 constexpr Tag kNever{Channel::agreement, /*index=*/101, {}};
 
-// The first one of this machine that others can reach.
+// The first one of this machine that other hosts can reach.
 std::string own_address() {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) {
@@ -162,7 +162,7 @@ void Job::check_alike(const std::string& what, const std::string& text) {
   }
 }
 
-// Of all ranks, the leader tells it.
+// Fails on every rank; the leader prints it.
 void Job::fail_together(const std::string& problem, const std::string& fix) {
   if (!leads()) {
     others_->receive({0}, kNever);  // ends when the leader has failed

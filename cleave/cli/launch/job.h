@@ -30,17 +30,17 @@ class Job {
 
   // One for every rank, or those of this machine that the configuration names.
   // Every rank calls it. Throws Error where the configuration wants another
-  // number of ranks; only the leader tells the user.
+  // number of ranks; only the leader prints it.
   Devices devices(const Config& config);
 
-  // Who is where, as a table; empty for a process alone.
+  // The place of every rank, as a table; empty for a process alone.
   std::string table() const { return table_; }
 
   // The leader's text, on every rank. Only the leader's argument counts.
   std::string leaders(const std::string& text);
 
   // Throws Error, with the first line that differs, unless all ranks give the
-  // same text. `what` names it. Only the leader tells the user.
+  // same text. `what` names it. Only the leader prints it.
   void check_alike(const std::string& what, const std::string& text);
 
   // What messages between its ranks cost, measured with the devices.
@@ -49,7 +49,7 @@ class Job {
   // Ends the others too, with the exception that is being handled.
   void abort();
 
-  // Whether another rank failed first, and has said so.
+  // Whether another rank failed first, and has reported it.
   bool failed_elsewhere() const { return world_ && world_->failed_elsewhere(); }
 
   // Whether a rank gave up waiting for another one.

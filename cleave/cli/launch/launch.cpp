@@ -40,7 +40,7 @@ std::vector<std::string> own_arguments() {
 void let_share_cores() {
   setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", /*overwrite=*/0);
   setenv("OMPI_MCA_hwloc_base_binding_policy", "none", /*overwrite=*/0);
-  setenv("OMPI_MCA_orte_execute_quiet", "1", /*overwrite=*/0);  // we tell
+  setenv("OMPI_MCA_orte_execute_quiet", "1", /*overwrite=*/0);  // we report
   if (geteuid() == 0) {
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", /*overwrite=*/0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", /*overwrite=*/0);
@@ -65,7 +65,7 @@ void let_share_cores() {
   _exit(kNotFound);
 }
 
-// Says which ranks ended without a word.
+// Prints which ranks ended without a report.
 void report_lost(const std::vector<StatusPage::Lost>& lost) {
   for (const StatusPage::Lost& one : lost) {
     std::cerr << "cleave: rank " << one.rank

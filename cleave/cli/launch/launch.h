@@ -4,10 +4,10 @@
 
 namespace cleave {
 
-// The variable that tells the ranks where to write what they do.
+// The variable with the file in which ranks write what they are doing.
 inline constexpr const char* kStatusVariable = "CLEAVE_STATUS";
 
-// What a rank writes there until it has met the others.
+// What a rank writes there until it is connected to all others.
 inline constexpr const char* kStarting = "start";
 
 // Starts this program again as `ranks` ranks on this machine, with the

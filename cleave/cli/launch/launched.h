@@ -6,7 +6,7 @@
 
 namespace cleave {
 
-// What a launcher told this process about itself.
+// What a launcher set in the environment of this process.
 struct Launched {
   int rank = 0;
   int ranks = 1;

@@ -45,7 +45,7 @@ StatusPage::StatusPage(const std::filesystem::path& file, int rank, int ranks)
     if (descriptor >= 0) {
       close(descriptor);
     }
-    return;  // of another machine, say: nobody will ask
+    return;  // of another machine, for example: no launcher here reads it
   }
   map(descriptor);
 }

@@ -7,8 +7,8 @@
 namespace cleave {
 
 // A page of memory that a launcher shares with the ranks it started on this
-// machine: every rank writes down what it is about to do, so that somebody can
-// say it when the rank is gone. A killed process loses nothing it wrote.
+// machine: every rank writes down what it is about to do, so that the launcher
+// can print it when the rank is lost. A killed process loses nothing it wrote.
 class StatusPage {
  public:
   // The launcher's: a new page in the folder for temporary files. It is gone
@@ -27,11 +27,11 @@ class StatusPage {
   // Replaces what the own line says. Text beyond 100 bytes is lost.
   void write(const std::string& text);
 
-  // The rank is going to end, well or with words of its own. Also called by
+  // The rank is going to end, well or with a report of its own. Also called by
   // signal handlers.
   void mark_ended();
 
-  // A rank that began and never said that it ends.
+  // A rank that began and never marked its end.
   struct Lost {
     int rank = 0;
     int process = 0;
@@ -39,7 +39,7 @@ class StatusPage {
   };
   std::vector<Lost> lost() const;
 
-  // Whether some rank said that it ends.
+  // Whether some rank marked its end.
   bool has_ended() const;
 
  private:

@@ -8,7 +8,7 @@
 
 namespace cleave {
 
-// What goes ahead of a message's numbers between processes: who it is for, and
+// What precedes a message's numbers between processes: its tag, and
 // of its tensors the types, the shapes, how they lie in memory (to the address
 // within 64 bytes: products of matrices have other bits otherwise), and whether
 // they want a gradient. Small messages travel inside.

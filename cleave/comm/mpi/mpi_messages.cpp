@@ -97,7 +97,7 @@ std::vector<std::string> MpiMessages::hosts() const {
                       kHostBytes,
                       MPI_CHAR,
                       ranks_),
-        "tell the ranks' hosts");
+        "gather the ranks' hosts");
   std::vector<std::string> hosts;
   hosts.reserve(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
@@ -149,11 +149,11 @@ void MpiMessages::post(Rank to,
   }
 }
 
-std::optional<MpiMessages::Letter> MpiMessages::next_failure() {
+std::optional<MpiMessages::Received> MpiMessages::next_failure() {
   return next(kFailure);
 }
 
-std::optional<MpiMessages::Letter> MpiMessages::next(int kind) {
+std::optional<MpiMessages::Received> MpiMessages::next(int kind) {
   int found = 0;
   MPI_Message handle = MPI_MESSAGE_NULL;
   MPI_Status status;
@@ -164,11 +164,11 @@ std::optional<MpiMessages::Letter> MpiMessages::next(int kind) {
   }
   int count = 0;
   MPI_Get_count(&status, MPI_BYTE, &count);
-  Letter letter{{status.MPI_SOURCE}, std::string(count, '\0')};
+  Received received{{status.MPI_SOURCE}, std::string(count, '\0')};
   check(MPI_Mrecv(
-            letter.bytes.data(), count, MPI_BYTE, &handle, MPI_STATUS_IGNORE),
+            received.bytes.data(), count, MPI_BYTE, &handle, MPI_STATUS_IGNORE),
         "receive a message");
-  return letter;
+  return received;
 }
 
 void MpiMessages::expect(Rank from, const Tag& tag, const Message& into) {
@@ -199,12 +199,12 @@ bool MpiMessages::any_under_way() const {
 // Of all that came; and lets the numbers that follow be received.
 void MpiMessages::open_envelopes() {
   const MemoryScope scope(memory_);
-  while (const std::optional<Letter> letter = next(kEnvelope)) {
-    Envelope envelope = unseal(letter->bytes, [&](const Tag& tag) {
-      const auto found = expected_.find({letter->from, tag});
+  while (const std::optional<Received> received = next(kEnvelope)) {
+    Envelope envelope = unseal(received->bytes, [&](const Tag& tag) {
+      const auto found = expected_.find({received->from, tag});
       return found == expected_.end() ? Message{} : found->second;
     });
-    Incoming& incoming = incoming_[letter->from.value].emplace_back();
+    Incoming& incoming = incoming_[received->from.value].emplace_back();
     incoming.envelope = std::move(envelope);
     if (incoming.envelope.filled) {
       continue;
@@ -217,7 +217,7 @@ void MpiMessages::open_envelopes() {
                  check(MPI_Irecv(data + begin,
                                  count,
                                  MPI_BYTE,
-                                 letter->from.value,
+                                 received->from.value,
                                  kNumbers,
                                  ranks_,
                                  &incoming.requests.emplace_back()),

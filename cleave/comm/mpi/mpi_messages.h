@@ -22,7 +22,7 @@ class DeviceMemory;
 // under a lock.
 class MpiMessages {
  public:
-  struct Letter {
+  struct Received {
     Rank from;
     std::string bytes;
   };
@@ -49,13 +49,13 @@ class MpiMessages {
   void send_failure(Rank to, const std::string& text);
 
   // The next failure that another rank sent, if one came.
-  std::optional<Letter> next_failure();
+  std::optional<Received> next_failure();
 
   // As Transport::expect() says, until it is forgotten.
   void expect(Rank from, const Tag& tag, const Message& into);
   void forget_expected(Rank from, const Tag& tag);
 
-  // Where tensors that nobody expected belong.
+  // The memory of tensors that no expect() named.
   void set_memory(std::shared_ptr<DeviceMemory> memory);
 
   // Receives what came, puts messages that are whole into the mailbox, and
@@ -78,7 +78,7 @@ class MpiMessages {
   };
 
   void post(Rank to, int kind, std::vector<char> bytes, const Message& message);
-  std::optional<Letter> next(int kind);
+  std::optional<Received> next(int kind);
   void open_envelopes();
   void deliver();
   void forget_sent();

@@ -14,24 +14,24 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The kinds of failures, told ahead of their text.
-constexpr char kLate = 'L';    // somebody waited in vain
+// The kinds of failures: the first byte of a failure's text.
+constexpr char kTimedOut = 'L';
 constexpr char kBroken = 'B';  // anything else
 
-// While the rank computes, messages are looked after so often: less where none
-// is under way, for it costs the rank a little each time.
+// How often messages progress while the rank computes. Less often where none is
+// under way, for every round costs the rank some time.
 constexpr auto kRound = std::chrono::microseconds(200);
 constexpr auto kIdleRound = std::chrono::milliseconds(1);
-// A rank that waits looks itself, first without a pause, then with short ones:
-// it may share its core with the one it waits for. Who waits beside a rank that
-// computes leaves that to others.
+// A rank that waits polls, first without a pause, then with short ones: it may
+// share its core with its peer. A thread that waits beside a computing rank
+// polls rarely.
 constexpr int kEagerRounds = 200;
 constexpr Seconds kPause{1e-4};
 constexpr Seconds kPatientPause{1e-2};
-// What was sent gets so long to leave when the run has failed.
-constexpr Seconds kLastWords{2};
+// For messages to leave when the run has failed.
+constexpr Seconds kFlushTime{2};
 
-// Of those who lead a process, not of its rank.
+// Messages between the leading threads of processes, not between ranks.
 bool is_patient(const Tag& tag) {
   return tag.channel == Channel::report || tag.channel == Channel::agreement;
 }
@@ -76,17 +76,17 @@ MpiWorld::MpiWorld(Seconds patience)
     : patience_(patience), messages_(std::make_unique<MpiMessages>(mailbox_)) {
   rank_ = messages_->rank();
   find_places();
-  looking_after_ = std::jthread([this] { watch(); });
+  progress_thread_ = std::jthread([this] { watch(); });
 }
 
 MpiWorld::~MpiWorld() {
-  flush(failure() ? kLastWords : patience_);
+  flush(failure() ? kFlushTime : patience_);
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   stop_.notify_all();
-  looking_after_.join();
+  progress_thread_.join();
   if (!failure() && messages_->all_sent()) {
     messages_->end();
   }
@@ -139,7 +139,8 @@ void MpiWorld::abort(std::exception_ptr failure) {
 
 // REQUIRES: mutex_ is held.
 void MpiWorld::notify_others(const std::exception_ptr& failure) {
-  const std::string text = (timed_out() ? kLate : kBroken) + text_of(failure);
+  const std::string text =
+      (timed_out() ? kTimedOut : kBroken) + text_of(failure);
   for (Rank rank; rank.value < ranks(); ++rank.value) {
     if (rank != rank_) {
       messages_->send_failure(rank, text);
@@ -152,14 +153,14 @@ std::exception_ptr MpiWorld::failure() const {
   return failure_;
 }
 
-void MpiWorld::keep_late() {
+void MpiWorld::keep_timed_out() {
   const std::lock_guard lock(failure_mutex_);
-  late_ = true;
+  timed_out_ = true;
 }
 
 bool MpiWorld::timed_out() const {
   const std::lock_guard lock(failure_mutex_);
-  return late_;
+  return timed_out_;
 }
 
 bool MpiWorld::failed_elsewhere() const {
@@ -219,7 +220,7 @@ Message MpiWorld::take(Rank from, const Tag& tag) {
       std::rethrow_exception(failure());
     }
     if (last) {
-      keep_late();
+      keep_timed_out();
       fail_timed_out(name(rank_), name(from), tag, patience_);
     }
     std::this_thread::yield();
@@ -232,13 +233,13 @@ void MpiWorld::progress() {
 }
 
 void MpiWorld::watch_failures() {
-  while (const auto letter = messages_->next_failure()) {
-    const std::string& bytes = letter->bytes;
-    if (bytes.starts_with(kLate)) {
-      keep_late();
+  while (const auto received = messages_->next_failure()) {
+    const std::string& bytes = received->bytes;
+    if (bytes.starts_with(kTimedOut)) {
+      keep_timed_out();
     }
     const std::size_t line = bytes.find('\n');
-    const Error error(name(letter->from) + ": " + bytes.substr(1, line - 1),
+    const Error error(name(received->from) + ": " + bytes.substr(1, line - 1),
                       bytes.substr(line + 1));
     keep_failure(std::make_exception_ptr(error), /*elsewhere=*/true);
   }
@@ -246,7 +247,7 @@ void MpiWorld::watch_failures() {
 
 // What goes wrong with messages, and not in anything that the rank does itself.
 // REQUIRES: mutex_ is held.
-void MpiWorld::fail_behind_the_scenes(const std::exception_ptr& failure) {
+void MpiWorld::fail_in_background(const std::exception_ptr& failure) {
   if (this->failure()) {
     return;
   }
@@ -264,7 +265,7 @@ void MpiWorld::watch() {
     try {
       progress();
     } catch (...) {
-      fail_behind_the_scenes(std::current_exception());
+      fail_in_background(std::current_exception());
       return;
     }
     const bool busy = messages_->any_under_way();
@@ -284,7 +285,7 @@ void MpiWorld::flush(Seconds time) {
       try {
         progress();
       } catch (const Error&) {
-        return;  // of those who are gone; the failure is known
+        return;  // to ranks that are lost; the failure is known
       }
       if (messages_->all_sent()) {
         return;
@@ -292,6 +293,10 @@ void MpiWorld::flush(Seconds time) {
     }
     std::this_thread::sleep_for(kRound);
   }
+}
+
+std::unique_ptr<World> join_mpi(Seconds patience) {
+  return std::make_unique<MpiWorld>(patience);
 }
 
 }  // namespace cleave

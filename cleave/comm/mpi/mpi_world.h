@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cleave/comm/mailbox.h"
+#include "cleave/comm/transport.h"
 #include "cleave/comm/world.h"
 #include "cleave/units.h"
 
@@ -25,7 +26,7 @@ struct MpiPlace {
 
 // Messages between processes that an MPI launcher (mpirun, srun) started; each
 // is one rank. Sending and receiving need no other call to progress: a thread
-// of the world looks after messages while the rank computes.
+// of the world moves messages while the rank computes.
 class MpiWorld : public World {
  public:
   // One at a time in a process. Starts MPI unless the program has, and then
@@ -33,7 +34,7 @@ class MpiWorld : public World {
   // gives up. Throws Error where the MPI cannot be used by threads.
   explicit MpiWorld(Seconds patience);
 
-  // Sends what is on its way, as far as others still take it.
+  // Sends what is under way, as far as other ranks still receive it.
   ~MpiWorld() override;
 
   Rank rank() const { return rank_; }
@@ -48,7 +49,7 @@ class MpiWorld : public World {
   void abort(std::exception_ptr failure) override;
   std::exception_ptr failure() const override;
 
-  // Whether it came from another rank, which has told it to the user.
+  // Whether it came from another rank, which has reported it to the user.
   bool failed_elsewhere() const;
 
   // Whether a rank gave up waiting for another one, here or elsewhere.
@@ -76,9 +77,9 @@ class MpiWorld : public World {
   void watch();
   void flush(Seconds time);
   void keep_failure(std::exception_ptr failure, bool elsewhere);
-  void keep_late();
+  void keep_timed_out();
   void notify_others(const std::exception_ptr& failure);
-  void fail_behind_the_scenes(const std::exception_ptr& failure);
+  void fail_in_background(const std::exception_ptr& failure);
 
   Seconds patience_;
   Rank rank_;
@@ -90,14 +91,14 @@ class MpiWorld : public World {
   mutable std::mutex failure_mutex_;  // guards the next three
   std::exception_ptr failure_;
   bool elsewhere_ = false;
-  bool late_ = false;
+  bool timed_out_ = false;
 
   // Guards all calls of MPI, and what follows.
   std::mutex mutex_;
   std::unique_ptr<MpiMessages> messages_;
   std::condition_variable stop_;
   bool stopping_ = false;
-  std::jthread looking_after_;  // last: starts when all else is there
+  std::jthread progress_thread_;  // last: starts when all else is there
 };
 
 }  // namespace cleave

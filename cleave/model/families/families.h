@@ -10,7 +10,7 @@
 
 namespace cleave {
 
-// What a built-in family can be told. Each uses some of it; 0 asks for the
+// The options of the built-in families. Each uses some of it; 0 asks for the
 // family's own default.
 struct FamilyOptions {
   std::vector<std::int64_t> input;  // shape of one sample
@@ -35,7 +35,7 @@ struct Family {
 std::span<const Family> families();
 
 // Makes a model of the family called `name`. Throws Error that lists the
-// known ones, or says what the options lack.
+// known ones, or what the options lack.
 Model make_model(std::string_view name, const FamilyOptions& options);
 
 // Fully connected: flatten, depth x (linear, relu, dropout), linear.

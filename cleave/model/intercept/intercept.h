@@ -6,13 +6,13 @@
 namespace cleave {
 
 // libtorch asks, operation by operation, which key of a thread comes first.
-// This one stands before all back ends and autograd and is used by nobody else:
+// This one stands before all back ends and autograd and has no other use:
 // while an Intercept lives, operations registered for it come to us first, and
 // every other one falls through at no cost.
 inline constexpr c10::DispatchKey kInterceptKey =
     c10::DispatchKey::TESTING_ONLY_GenericMode;
 
-// What an intercepted operation hands on to.
+// The keys that an intercepted operation calls next.
 inline constexpr c10::DispatchKeySet kAfterIntercept(
     c10::DispatchKeySet::FULL_AFTER, kInterceptKey);
 

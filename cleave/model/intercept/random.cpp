@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cleave/model/intercept/intercept.h"
+#include "cleave/model/layer.h"
 
 namespace cleave {
 

@@ -4,18 +4,9 @@
 #include <memory>
 #include <string_view>
 
-#include "cleave/ids.h"
-
 namespace cleave {
 
-// Where a forward pass stands in a run. Random numbers in a layer depend on
-// this and on the layer's name, on nothing else: not on the cut, not on the
-// order in which devices work.
-struct Moment {
-  std::uint64_t seed = 0;
-  std::int64_t step = 0;
-  Microbatch microbatch;
-};
+struct Moment;
 
 // Different for different arguments, the same on every machine.
 std::uint64_t random_key(std::uint64_t seed, std::string_view layer);

@@ -15,7 +15,7 @@
 // the gradients of their weights for W.
 namespace cleave {
 
-// Hears of a parameter that has its gradient of a microbatch.
+// Called with every parameter that has its gradient of a microbatch.
 using GradientFound = std::function<void(const at::Tensor& parameter)>;
 
 // Adds a gradient to what the parameter has, as autograd would: the first one
@@ -79,7 +79,7 @@ class SplittingBackward {
 };
 
 // Whether an operation with these can have its backward split. Only a
-// parameter's gradient can wait; what was computed from parameters must hand
+// parameter's gradient can wait: what was computed from parameters must pass
 // its gradient on.
 bool can_split(const at::Tensor& weight,
                const std::optional<at::Tensor>& bias = {});

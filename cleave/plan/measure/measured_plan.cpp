@@ -1,10 +1,11 @@
 #include "cleave/plan/measure/measured_plan.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "cleave/plan/fastest_plan.h"
-#include "cleave/plan/measure/caller.h"
+#include "cleave/error.h"
+#include "cleave/plan/measure/device_specs.h"
+#include "cleave/plan/measure/interpolate.h"
+#include "cleave/plan/measure/profiler.h"
 
 namespace cleave {
 namespace {
@@ -12,14 +13,13 @@ namespace {
 // Numbers of microbatches per device that are tried.
 constexpr std::int64_t kPerDevice[] = {1, 2, 4, 8};
 
-std::int64_t size_of_microbatch(std::int64_t batch, int microbatches) {
-  return (batch + microbatches - 1) / microbatches;
-}
-
-// Of the replica that has most.
-std::int64_t batch_of_replica(std::int64_t batch, int replicas) {
-  const int all = std::max(1, replicas);
-  return (batch + all - 1) / all;
+// Throws Error where nobody says it.
+std::int64_t batch_of(const PlanRequest& request, const Training& training) {
+  const std::int64_t batch = request.batch > 0 ? request.batch : training.batch;
+  if (batch < 1) {
+    fail("nobody said how many samples a step has", "Set Training::batch.");
+  }
+  return batch;
 }
 
 // Ascending, none twice.
@@ -34,7 +34,7 @@ std::vector<int> counts_to_try(int ranks, std::int64_t batch) {
   return counts;
 }
 
-// More devices than that are never taken, unless they are asked for.
+// The planner takes no more devices than these, unless asked for them.
 int with_cores_of_their_own(const Devices& devices) {
   int found = 0;
   for (auto device = devices.begin(); device != devices.end(); ++device) {
@@ -50,102 +50,29 @@ Batch part_of(const Batch& sample, std::int64_t size) {
   return {sample.inputs.narrow(0, 0, most), sample.targets.narrow(0, 0, most)};
 }
 
-// So much of the way from one to the other.
-struct Mix {
-  double share;
-
-  double part(double one, double other) const {
-    return std::clamp((1 - share) * one + share * other, 0.0, 1.0);
-  }
-
-  Seconds time(Seconds one, Seconds other) const {
-    return std::max(Seconds{}, (1 - share) * one + share * other);
-  }
-
-  Bytes bytes(Bytes one, Bytes other) const {
-    return Bytes{static_cast<std::int64_t>(
-        std::ceil((1 - share) * static_cast<double>(one.value) +
-                  share * static_cast<double>(other.value)))};
-  }
-
-  void move(LayerCost& one, const LayerCost& other) const {
-    for (const auto part : kLayerTimes) {
-      one.*part = time(one.*part, other.*part);
-    }
-    const auto move = [&](Bytes LayerCost::*part) {
-      one.*part = bytes(one.*part, other.*part);
-      if (part != &LayerCost::activations) {
-        one.*part = std::max(Bytes{}, one.*part);
-      }
-    };
-    std::ranges::for_each(kLayerSizes, move);
-    std::ranges::for_each(kLayerNeeds, move);
-  }
-};
-
 }  // namespace
 
-Profile between(const Profile& small, const Profile& large, double samples) {
-  const auto from = static_cast<double>(small.microbatch);
-  const auto to = static_cast<double>(large.microbatch);
-  const Mix mix{(samples - from) / (to - from)};
-  Profile result = small;
-  result.microbatch = std::llround(samples);
-  for (const auto time : kOverheadTimes) {
-    result.overhead.*time =
-        mix.time(small.overhead.*time, large.overhead.*time);
-  }
-  for (const auto time : kForeignTimes) {
-    result.foreign.*time = mix.time(small.foreign.*time, large.foreign.*time);
-  }
-  result.foreign.bytes = mix.bytes(small.foreign.bytes, large.foreign.bytes);
-  for (const auto part : {&Profile::spread, &Profile::uneven}) {
-    result.*part = mix.part(small.*part, large.*part);
-  }
-  for (size_t i = 0; i < result.layers.size(); ++i) {
-    mix.move(result.layers[i], large.layers[i]);
-  }
-  const Seconds moving =
-      mix.time(small.moving * turn_of(small), large.moving * turn_of(large));
-  const Seconds turn = turn_of(result);
-  result.moving = turn > Seconds{} ? std::min(1.0, moving / turn) : 0;
-  return result;
-}
-
-Plan plan_with_one_of(const std::vector<int>& counts,
-                      const Profile& small,
-                      const Profile& large,
-                      const std::vector<DeviceSpec>& devices,
-                      PlanRequest request) {
-  const std::int64_t batch = batch_of_replica(request.batch, request.replicas);
-  return fastest_plan(counts, 1, [&](int count) {
-    request.microbatches = count;
-    const auto samples = static_cast<double>(size_of_microbatch(batch, count));
-    return make_plan(small.microbatch == large.microbatch
-                         ? small
-                         : between(small, large, samples),
-                     devices,
-                     request);
-  });
-}
-
-std::vector<DeviceSpec> device_specs(const Devices& devices) {
-  std::vector<DeviceSpec> specs;
-  for (const Device& device : devices) {
-    const bool shares = count_on_cores_of(device, devices) > 1;
-    specs.push_back({.name = device.name,
-                     .core = shares ? device.cores.front() : -1,
-                     .memory = device.memory});
-  }
-  return specs;
+Plan plan(const Model& model,
+          const Devices& devices,
+          const Dataset& data,
+          const Training& training,
+          const PlanRequest& wanted) {
+  PlanRequest request = wanted;
+  request.batch = std::min(batch_of(request, training), data.size());
+  return plan(
+      model, devices, first_samples(data, request.batch), training, request);
 }
 
 Plan plan(const Model& model,
           const Devices& devices,
           const Batch& sample,
-          const ProfileOptions& options,
+          const Training& training,
           const PlanRequest& wanted) {
   PlanRequest request = wanted;
+  request.batch = batch_of(request, training);
+  request.state_copies = state_copies(training.optimizer);
+  request.clips = training.clip > 0;
+  request.bucket = training.bucket;
   const int replicas = std::max(1, request.replicas);
   const auto all = std::max(1, static_cast<int>(devices.size()) / replicas);
   const int ranks =
@@ -154,15 +81,15 @@ Plan plan(const Model& model,
           : std::clamp(with_cores_of_their_own(devices) / replicas, 1, all);
   const std::int64_t batch = batch_of_replica(request.batch, replicas);
   const Devices used(devices.begin(), devices.begin() + ranks);
-  request.caller = time_of_caller(sample, request.batch, used);
-  const std::vector<int> counts = request.microbatches > 0
-                                      ? std::vector{request.microbatches}
+  const int wanted_count = wanted_microbatches(request);
+  const std::vector<int> counts = wanted_count > 0
+                                      ? std::vector{wanted_count}
                                       : counts_to_try(ranks, batch);
   const auto profile_with = [&](int count) {
-    return profile(model,
-                   part_of(sample, size_of_microbatch(batch, count)),
-                   options,
-                   used);
+    const Batch microbatch = part_of(sample, size_of_microbatch(batch, count));
+    Profile measured = profile(model, microbatch, training, used);
+    measured.ties = layer_ties(model);
+    return measured;
   };
   const Profile small = profile_with(counts.back());
   const Profile large =

@@ -3,48 +3,62 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <cmath>
+#include <atomic>
 #include <exception>
 #include <map>
 #include <numeric>
-#include <set>
 #include <thread>
+#include <utility>
 
-#include "cleave/comm/thread_world.h"
-#include "cleave/device/memory.h"
-#include "cleave/plan/measure/rehearsal.h"
-#include "cleave/plan/measure/trial.h"
+#include "cleave/device/clock.h"
+#include "cleave/plan/measure/layer_probe.h"
+#include "cleave/plan/measure/layer_timing.h"
 
 namespace cleave {
 namespace {
 
-// Caches hold no more than that, and what is measured need not be more at once.
+// Caches hold no more than the first. Layers are timed in groups that need no
+// more memory than the second.
 constexpr Bytes kMostCached{std::int64_t{64} << 20};
-constexpr Bytes kMostAtOnce{2 * kMostCached.value};
-constexpr std::size_t kMostRehearsed = 64;  // more would say nothing new
+constexpr Bytes kMostInGroup{2 * kMostCached.value};
+
+// A device that has measured stays busy until the others have, but no longer.
+constexpr Seconds kMostBusy{600};
+
+// Where the profiler finds a time, and where it goes.
+struct TimedPart {
+  std::vector<Seconds> TimeSamples::*samples;
+  Seconds LayerCost::*layer;
+  Seconds StageOverhead::*overhead;
+};
+
+constexpr TimedPart kTimedParts[] = {
+    {&TimeSamples::forward, &LayerCost::forward, &StageOverhead::forward},
+    {&TimeSamples::backward, &LayerCost::backward, &StageOverhead::backward},
+    {&TimeSamples::weight, &LayerCost::weight, &StageOverhead::weight},
+    {&TimeSamples::update, &LayerCost::update, &StageOverhead::update}};
+
+// Layers that must cost the same: the first of them, and what it is given.
+struct Kind {
+  int first = 0;
+  Values inputs;
+};
+
+using Kinds = std::vector<Kind>;  // by layer
 
 Bytes sum_of(const std::vector<Bytes>& all) {
   return std::accumulate(all.begin(), all.end(), Bytes{});
 }
 
-// Layers that must cost the same.
-struct Kind {
-  int first = 0;           // of them
-  bool with_next = false;  // each runs as one with the layer behind it
-  Values inputs;
-  Needs needs;
-  std::vector<int> layers;
-};
-
-// What is free again behind a layer: inputs that nobody keeps and that go no
-// further. `loose`: of every value, what no layer keeps so far; before the
-// layer, and then behind it.
-Bytes let_go_of(const Footprint& found, std::vector<Bytes>& loose) {
+// The bytes that are free again behind a layer: inputs that nothing keeps and
+// that go no further. `loose`: of every value, what no layer keeps so far;
+// before the layer, and then behind it.
+Bytes freed_behind(const Footprint& found, std::vector<Bytes>& loose) {
   for (size_t i = 0; i < loose.size(); ++i) {
     loose[i] = found.keeps[i] ? Bytes{} : loose[i];
   }
   std::vector<Bytes> behind;
-  for (const TrialOutput& output : found.outputs) {
+  for (const LayerOutput& output : found.outputs) {
     behind.push_back(output.input < 0
                          ? output.loose
                          : std::exchange(loose[output.input], Bytes{}));
@@ -53,255 +67,147 @@ Bytes let_go_of(const Footprint& found, std::vector<Bytes>& loose) {
   return sum_of(behind);
 }
 
-// Adds a layer to its kind. `next`: the one behind it, if there is one.
-Kind& add_to_kind(int layer,
-                  const Trial& trial,
-                  const Trial* next,
-                  const Values& inputs,
-                  std::map<std::string, Kind>& kinds) {
-  const bool with_next = next != nullptr && trial.runs_as_one_with(*next);
-  Kind& kind = kinds[trial.kind(inputs) + (with_next ? "and the next" : "")];
-  if (kind.layers.empty()) {
-    kind.first = layer;
-    kind.with_next = with_next;
-    kind.inputs = inputs;
-  }
-  kind.layers.push_back(layer);
-  return kind;
-}
-
-// All sizes but of what crosses a cut behind the layer.
-LayerCost sizes_of(const std::string& name,
-                   const Trial& trial,
-                   const Needs& needs,
-                   Bytes activations) {
-  return {.name = name,
-          .parameters = trial.parameter_bytes(),
-          .copies = trial.copied_bytes() + trial.count_bytes(),
-          .activations = activations,
-          .kept_for_weights = needs.turn.kept_for_weights,
-          .working = needs.turn.working,
-          .backward_need = needs.turn.backward_need,
-          .whole_need = needs.whole,
-          .first_whole_need = needs.first_whole,
-          .weight_need = needs.turn.weight_need,
-          .first_weight_need = needs.first_weight};
-}
-
-// Runs the model once, layer by layer: all sizes, and what kinds there are.
-std::map<std::string, Kind> measure_sizes(
-    const Model& model,
-    const Batch& batch,
-    const ProfileOptions& options,
-    const std::shared_ptr<DeviceMemory>& memory,
-    Profile& result) {
-  const std::vector<std::string> names = model.layer_names();
-  const auto on_trial = [&](int layer) {
-    return std::make_unique<Trial>(model, layer, layer + 1, options, memory);
-  };
-  std::map<std::string, Kind> kinds;
-  Values values{batch.inputs};
-  std::vector<Bytes> loose(1);  // of every value: what no layer keeps so far
-  std::unique_ptr<Trial> next = on_trial(0);
-  for (int layer = 0; layer < model.size(); ++layer) {
-    const std::unique_ptr<Trial> trial = std::move(next);
-    const bool is_last = layer + 1 == model.size();
-    next = is_last ? nullptr : on_trial(layer + 1);
-    Kind& kind = add_to_kind(layer, *trial, next.get(), values, kinds);
-    const Footprint found = trial->footprint(values);
-    if (kind.first == layer) {
-      kind.needs = trial->needs(values, batch, options.loss);
+// Runs the model once, layer by layer, and fills in all sizes.
+Kinds measure_sizes(const Model& model,
+                    const ProbeSetup& setup,
+                    std::vector<LayerCost>& layers) {
+  std::map<std::string, int> known;
+  Kinds kinds;
+  Values values{setup.batch.inputs};
+  std::vector<Bytes> loose(1);
+  for (const std::string& name : model.layer_names()) {
+    const int layer = static_cast<int>(layers.size());
+    LayerProbe probe(model, layer, setup);
+    const int first = known.emplace(probe.kind(values), layer).first->second;
+    const Footprint found = probe.footprint(values);
+    LayerCost cost;
+    if (first == layer) {
+      kinds.push_back({layer, values});
+      probe.measure_needs(values, cost);
+    } else {
+      kinds.push_back(kinds[first]);
+      cost = layers[first];
     }
-    const Bytes let_go = let_go_of(found, loose);
     values.clear();
-    for (const TrialOutput& output : found.outputs) {
+    for (const LayerOutput& output : found.outputs) {
       values.push_back(output.value);
     }
-    LayerCost& cost = result.layers.emplace_back(
-        sizes_of(names[layer], *trial, kind.needs, found.made - let_go));
+    const bool is_last = layer + 1 == model.size();
+    cost.name = name;
+    cost.parameters = probe.parameter_bytes();
+    cost.copies = probe.copied_bytes();
+    cost.activations = found.made - freed_behind(found, loose);
     cost.crossing = is_last ? Bytes{} : bytes_of(values);
     cost.loose = is_last ? Bytes{} : sum_of(loose);
+    layers.push_back(cost);
   }
   return kinds;
 }
 
-// What a layer uses of memory in its turn.
-Bytes used_by(const LayerCost& layer) {
-  return layer.parameters + std::max(Bytes{}, layer.activations);
-}
-
-// The layers to rehearse, in their order: one of every kind, and of the first
-// ones as many as fill a device's share of the model, or its caches.
-std::set<int> layers_to_rehearse(const std::map<std::string, Kind>& kinds,
-                                 const Profile& profile,
-                                 std::int64_t devices) {
-  std::set<int> chosen;
-  Bytes used;
+// The layers to time: one of every kind, and of the first ones as many as fill
+// a device's share of the model, or its caches. In groups that are in memory
+// together.
+std::vector<std::vector<int>> groups_to_time(
+    const std::vector<LayerCost>& layers,
+    const Kinds& kinds,
+    std::int64_t devices) {
+  const auto used_by = [](const LayerCost& layer) {
+    return layer.parameters + std::max(Bytes{}, layer.activations);
+  };
   Bytes all;
-  for (const auto& [name, kind] : kinds) {
-    chosen.insert(kind.first);
-    used += used_by(profile.layers[kind.first]);
-  }
-  for (const LayerCost& layer : profile.layers) {
+  for (const LayerCost& layer : layers) {
     all += used_by(layer);
   }
   const Bytes share = std::min(Bytes{all.value / devices}, kMostCached);
-  for (int layer = 0; layer < std::ssize(profile.layers) && used < share &&
-                      chosen.size() < kMostRehearsed;
-       ++layer) {
-    if (chosen.insert(layer).second) {
-      used += used_by(profile.layers[layer]);
+  std::vector<std::vector<int>> groups;
+  Bytes chosen;
+  Bytes in_group;
+  for (int layer = 0; layer < std::ssize(layers); ++layer) {
+    if (kinds[layer].first != layer && chosen >= share) {
+      continue;
     }
-  }
-  return chosen;
-}
-
-// The same, in runs of layers that are in memory together.
-std::vector<std::vector<int>> runs_of(const std::set<int>& layers,
-                                      const Profile& profile) {
-  std::vector<std::vector<int>> runs;
-  Bytes used;
-  for (const int layer : layers) {
-    used += used_by(profile.layers[layer]);
-    if (runs.empty() || used > kMostAtOnce) {
-      runs.emplace_back();
-      used = used_by(profile.layers[layer]);
+    const Bytes used = used_by(layers[layer]);
+    chosen += used;
+    in_group += used;
+    if (groups.empty() || in_group > kMostInGroup) {
+      groups.emplace_back();
+      in_group = used;
     }
-    runs.back().push_back(layer);
+    groups.back().push_back(layer);
   }
-  return runs;
+  return groups;
 }
 
-// What the layer itself takes of what a stage of it alone took.
-void set_times(const Timing& found, const Timing& stage, LayerCost& cost) {
-  cost.forward = std::max(Seconds{}, found.forward - stage.forward);
-  cost.backward = std::max(Seconds{}, found.backward - stage.backward);
-  cost.weight = std::max(Seconds{}, found.weight - stage.weight);
-  cost.update = std::max(Seconds{}, found.update - stage.update);
-}
-
-// Layers that run as one with the next were timed with it: that one's own times
-// are not theirs.
-void take_off_next(const std::map<std::string, Kind>& kinds, Profile& profile) {
-  for (const auto& [name, kind] : kinds) {
-    for (const int layer : kind.layers) {
-      for (const auto time : kLayerTimes) {
-        Seconds& both = profile.layers[layer].*time;
-        both = kind.with_next
-                   ? std::max(Seconds{}, both - profile.layers[layer + 1].*time)
-                   : both;
+// Sets the times of all layers of the kinds that were timed.
+void set_times(const LayerTiming& timing, const Kinds& kinds, Profile& result) {
+  for (const TimedPart& part : kTimedParts) {
+    const Seconds empty = *timing.median(LayerTiming::kEmpty, part.samples);
+    result.overhead.*part.overhead = empty;
+    for (size_t layer = 0; layer < kinds.size(); ++layer) {
+      if (const auto time = timing.median(kinds[layer].first, part.samples)) {
+        result.layers[layer].*part.layer = std::max(Seconds{}, *time - empty);
       }
     }
   }
 }
 
-// The kind of every layer.
-using KindOf = std::map<int, const Kind*>;
-
-void add_found(const Rehearsed& found, const KindOf& kind_of, Profile& result) {
-  result.spread = std::max(result.spread, found.spread);
-  result.moving = std::max(result.moving, found.moving);
-  if (found.foreign.bytes > result.foreign.bytes) {
-    result.foreign = found.foreign;
-  }
-  const Timing& nothing = found.times.at(Rehearsal::kNothing);
-  result.overhead = {nothing.forward + found.beside.forward,
-                     nothing.backward + found.beside.backward,
-                     nothing.weight + found.beside.weight,
-                     nothing.update + found.beside.update};
-  for (const auto& [first, timing] : found.times) {
-    if (first != Rehearsal::kNothing) {
-      for (const int layer : kind_of.at(first)->layers) {
-        set_times(timing, nothing, result.layers[layer]);
-      }
-    }
-  }
-}
-
-// On one of the devices, which measure at the same time. `devices`: those that
-// the model is for, also if not all of them measure.
+// On one of the devices. `devices`: how many the model is for. `measuring`: how
+// many still measure.
 Profile measure(const Model& model,
                 const Batch& batch,
-                const ProfileOptions& options,
+                const Training& training,
                 std::int64_t devices,
-                Seat& seat,
-                Transport& others) {
+                std::atomic<int>& measuring) {
   Profile result{.model = model.name(), .microbatch = batch.inputs.size(0)};
   const auto memory = std::make_shared<DeviceMemory>();
   const MemoryScope scope(memory);
-  const std::map<std::string, Kind> kinds =
-      measure_sizes(model, batch, options, memory, result);
-  KindOf kind_of;
-  for (const auto& [name, kind] : kinds) {
-    for (const int layer : kind.layers) {
-      kind_of[layer] = &kind;
+  const ProbeSetup setup{batch, training, memory};
+  const Kinds kinds = measure_sizes(model, setup, result.layers);
+  std::unique_ptr<LayerTiming> timing;
+  for (const auto& group : groups_to_time(result.layers, kinds, devices)) {
+    timing.reset();  // only one group is in memory
+    timing = std::make_unique<LayerTiming>(setup);
+    for (const int layer : group) {
+      const Kind& kind = kinds[layer];
+      timing->add(model, layer, kind.first, kind.inputs);
     }
+    timing->take_steps();
+    set_times(*timing, kinds, result);
   }
-  // On the last device of a pipeline there is one, on the first as many as
-  // there are devices; more make little difference.
-  const int in_flight = devices > 1 ? 2 : 1;
-  for (const std::vector<int>& run :
-       runs_of(layers_to_rehearse(kinds, result, devices), result)) {
-    Rehearsal rehearsal(model, batch, options, in_flight, memory);
-    for (const int layer : run) {
-      const Kind& kind = *kind_of[layer];
-      const int end = layer + (kind.with_next ? 2 : 1);
-      rehearsal.add(layer, end, kind.first, kind.inputs);
-    }
-    add_found(rehearsal.run(seat, others), kind_of, result);
+  for (int layer = 0; layer < std::ssize(kinds); ++layer) {
+    result.measured += kinds[layer].first == layer ? 1 : 0;
   }
-  take_off_next(kinds, result);
-  result.measured = static_cast<int>(kinds.size());
+  --measuring;
+  const Seconds end = steady_now() + kMostBusy;
+  while (measuring > 0 && steady_now() < end) {
+    timing->take_step();
+  }
   return result;
 }
 
-// By what share they differ from their mean at most, mostly: those of a
-// Disturbance have this standard deviation.
-double unevenness_of(const std::vector<Profile>& found, const Profile& mean) {
-  const Seconds turn = turn_of(mean);
-  double squares = 0;
-  for (const Profile& one : found) {
-    const double share = turn > Seconds{} ? turn_of(one) / turn - 1 : 0;
-    squares += share * share / static_cast<double>(found.size());
-  }
-  return std::min(1.0, std::sqrt(6 * squares));
-}
-
-// The means of their times and spreads; all else is the first one's.
+// The means of their times; all else is the first one's.
 Profile mean_of(const std::vector<Profile>& found) {
   Profile mean = found.front();
-  const auto set_mean = [&](Seconds& of_mean, const auto& time_of) {
-    of_mean = {};
+  const auto mean_over = [&](const auto& time_of) {
+    Seconds sum;
     for (const Profile& one : found) {
-      of_mean += time_of(one) / static_cast<double>(found.size());
+      sum += time_of(one);
     }
+    return sum / static_cast<double>(found.size());
   };
-  for (size_t i = 0; i < mean.layers.size(); ++i) {
-    for (const auto time : kLayerTimes) {
-      set_mean(mean.layers[i].*time,
-               [&](const Profile& one) { return one.layers[i].*time; });
+  for (const TimedPart& part : kTimedParts) {
+    mean.overhead.*part.overhead = mean_over(
+        [&](const Profile& one) { return one.overhead.*part.overhead; });
+    for (size_t i = 0; i < mean.layers.size(); ++i) {
+      mean.layers[i].*part.layer = mean_over(
+          [&](const Profile& one) { return one.layers[i].*part.layer; });
     }
   }
-  for (const auto time : kOverheadTimes) {
-    set_mean(mean.overhead.*time,
-             [&](const Profile& one) { return one.overhead.*time; });
-  }
-  for (const auto time : kForeignTimes) {
-    set_mean(mean.foreign.*time,
-             [&](const Profile& one) { return one.foreign.*time; });
-  }
-  for (const auto share : {&Profile::spread, &Profile::moving}) {
-    mean.*share = 0;
-    for (const Profile& one : found) {
-      mean.*share += one.*share / static_cast<double>(found.size());
-    }
-  }
-  mean.uneven = unevenness_of(found, mean);
   return mean;
 }
 
-// Those of this machine, of those that share a core the first.
-Devices that_can_measure(const Devices& devices) {
+// Those of this machine; of those that share a core the first.
+Devices devices_that_measure(const Devices& devices) {
   Devices found;
   for (const Device& device : devices) {
     if (count_on_cores_of(device, found) == 0 && !device.elsewhere) {
@@ -315,30 +221,32 @@ Devices that_can_measure(const Devices& devices) {
 
 Profile profile(const Model& model,
                 const Batch& microbatch,
-                const ProfileOptions& options,
+                const Training& training,
                 const Devices& all) {
-  const Devices devices = that_can_measure(all);
-  Rotation rotation(devices);
-  ThreadWorld world(static_cast<int>(devices.size()), Rotation::kPatience);
+  const Devices devices = devices_that_measure(all);
+  std::atomic<int> measuring = static_cast<int>(devices.size());
   std::vector<Profile> found(devices.size());
-  std::vector<std::jthread> threads;  // so that the caller keeps its cores
+  std::vector<std::exception_ptr> failures(devices.size());
+  std::vector<std::jthread> threads;  // the calling thread keeps its cores
   threads.reserve(devices.size());
-  for (int device = 0; device < std::ssize(devices); ++device) {
-    threads.emplace_back([&, device] {
+  for (size_t i = 0; i < devices.size(); ++i) {
+    threads.emplace_back([&, i] {
       try {
-        Seat seat(rotation, device);
-        const auto others = world.connect({device});
-        found[device] =
-            measure(model, microbatch, options, std::ssize(all), seat, *others);
-        found[device].device = devices[device].name;
+        bind_to(devices[i]);
+        found[i] =
+            measure(model, microbatch, training, std::ssize(all), measuring);
+        found[i].device = devices[i].name;
       } catch (...) {
-        world.abort(std::current_exception());
+        failures[i] = std::current_exception();
+        --measuring;  // the others need not wait for it
       }
     });
   }
   threads.clear();  // waits for them
-  if (const std::exception_ptr failure = world.failure()) {
-    std::rethrow_exception(failure);
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) {
+      std::rethrow_exception(failure);
+    }
   }
   return mean_of(found);
 }

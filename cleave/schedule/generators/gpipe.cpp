@@ -1,11 +1,11 @@
+#include "cleave/schedule/generators/registry.h"
 #include "cleave/schedule/generators/row_writer.h"
-#include "cleave/schedule/registry.h"
 
 namespace cleave {
 
 Schedule gpipe(const ScheduleShape& shape) {
-  Schedule schedule{shape.stages(), shape.microbatches, {}};
-  for (StageId stage; stage.value < schedule.stages; ++stage.value) {
+  Schedule schedule{shape.stages(), shape.microbatches, {}, {}};
+  for (StageId stage; stage.value < schedule.stages(); ++stage.value) {
     RowWriter row(shape.microbatches);
     row.add_rest(Op::forward, stage);
     row.add_rest(Op::backward, stage);

@@ -1,5 +1,5 @@
+#include "cleave/schedule/generators/registry.h"
 #include "cleave/schedule/generators/row_writer.h"
-#include "cleave/schedule/registry.h"
 
 namespace cleave {
 namespace {
@@ -46,7 +46,7 @@ int forwards_ahead(Rank rank, const ScheduleShape& shape) {
 }  // namespace
 
 Schedule interleaved(const ScheduleShape& shape) {
-  Schedule schedule{shape.stages(), shape.microbatches, {}};
+  Schedule schedule{shape.stages(), shape.microbatches, {}, {}};
   const int groups = (shape.microbatches + shape.ranks - 1) / shape.ranks;
   for (Rank rank; rank.value < shape.ranks; ++rank.value) {
     Rounds row(rank, shape);

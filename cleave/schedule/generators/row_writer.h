@@ -17,9 +17,9 @@ class RowWriter {
 
   // The next microbatch of this op and stage.
   void add(Op op, StageId stage) {
-    const Microbatch next{counts_[{op, stage}]++};
-    if (next.value < microbatches_) {
-      row_.push_back({op, next, stage});
+    const int next = counts_[{op, stage}]++;
+    if (next < microbatches_) {
+      row_.push_back({op, stage, next, {}});
     }
   }
 

@@ -1,5 +1,5 @@
+#include "cleave/schedule/generators/registry.h"
 #include "cleave/schedule/generators/row_writer.h"
-#include "cleave/schedule/registry.h"
 
 // The two schedules that Qi et al., Zero Bubble Pipeline Parallelism (2023),
 // made by hand.
@@ -29,8 +29,8 @@ Row zb_h_row(StageId stage, const ScheduleShape& shape, int depth) {
 }
 
 Schedule zb_h(const ScheduleShape& shape, int depth) {
-  Schedule schedule{shape.stages(), shape.microbatches, {}};
-  for (StageId stage; stage.value < schedule.stages; ++stage.value) {
+  Schedule schedule{shape.stages(), shape.microbatches, {}, {}};
+  for (StageId stage; stage.value < schedule.stages(); ++stage.value) {
     schedule.rows.push_back(zb_h_row(stage, shape, depth));
   }
   return schedule;

@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "cleave/schedule/generators/registry.h"
 #include "cleave/schedule/generators/row_writer.h"
-#include "cleave/schedule/registry.h"
 
 namespace cleave {
 namespace {
@@ -52,7 +52,7 @@ Row zb_v_row(Rank rank, const ScheduleShape& shape) {
 }  // namespace
 
 Schedule zb_v(const ScheduleShape& shape) {
-  Schedule schedule{shape.stages(), shape.microbatches, {}};
+  Schedule schedule{shape.stages(), shape.microbatches, {}, {}};
   for (Rank rank; rank.value < shape.ranks; ++rank.value) {
     schedule.rows.push_back(zb_v_row(rank, shape));
   }

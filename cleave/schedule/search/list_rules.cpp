@@ -20,8 +20,7 @@ std::vector<double> under_way(const SearchProblem& problem) {
     behind += costs.stages[stage].forward + costs.stages[stage].backward;
     counts[stage] = each.value > 0 ? behind / each : 0;
     if (stage > 0) {
-      behind +=
-          costs.forward_message[stage - 1] + costs.backward_message[stage - 1];
+      behind += costs.stages[stage - 1].values + costs.stages[stage].gradients;
     }
   }
   return counts;

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 namespace cleave {
-ListScheduler::ListScheduler(RowsScorer& judge)
-    : scorer_(judge),
-      problem_(judge.problem()),
-      stages_(judge.stages()),
-      ranks_(judge.ranks()),
-      stages_of_(judge.ranks()) {
+ListScheduler::ListScheduler(RowsScorer& scorer)
+    : scorer_(scorer),
+      problem_(scorer.problem()),
+      stages_(scorer.stages()),
+      ranks_(scorer.ranks()),
+      stages_of_(scorer.ranks()) {
   for (int stage = 0; stage < stages_; ++stage) {
     stages_of_[problem_.placement[stage].value].push_back(stage);
   }
@@ -77,7 +77,7 @@ double ListScheduler::ready_forward(int stage) const {
   const bool crosses =
       problem_.placement[stage - 1] != problem_.placement[stage];
   return forward_ends_[(stage - 1) * problem_.microbatches + m] +
-         (crosses ? problem_.costs.forward_message[stage - 1].value : 0);
+         (crosses ? problem_.costs.stages[stage - 1].values.value : 0);
 }
 
 double ListScheduler::ready_backward(int stage) const {
@@ -94,7 +94,7 @@ double ListScheduler::ready_backward(int stage) const {
   const bool crosses =
       problem_.placement[stage + 1] != problem_.placement[stage];
   return backward_ends_[(stage + 1) * problem_.microbatches + m] +
-         (crosses ? problem_.costs.backward_message[stage].value : 0);
+         (crosses ? problem_.costs.stages[stage + 1].gradients.value : 0);
 }
 
 // Of one microbatch, at any time.
@@ -246,7 +246,7 @@ void ListScheduler::perform(const Choice& choice, int rank) {
     --weights_left_[rank];
   }
   last_forward_[rank] = op == Op::forward ? 1 : 0;
-  const Action action{op, Microbatch{(*done)++}, StageId{stage}};
+  const Action action{op, StageId{stage}, (*done)++, {}};
   rows_[rank].push_back(scorer_.timer().number(action));
 }
 

@@ -35,8 +35,8 @@ std::vector<ListRule> list_rules(const SearchProblem& problem);
 // within its memory and by a rule. Made once for a problem and run many times.
 class ListScheduler {
  public:
-  // Keeps a reference to the judge.
-  explicit ListScheduler(RowsScorer& judge);
+  // Keeps a reference to the scorer.
+  explicit ListScheduler(RowsScorer& scorer);
 
   // Nothing where the memory does not hold a single microbatch, or the rule
   // brings the ranks to a halt.

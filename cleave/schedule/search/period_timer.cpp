@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "cleave/schedule/op.h"
+
 namespace cleave {
 namespace {
 
@@ -32,11 +34,9 @@ PeriodTimer::PeriodTimer(const std::vector<Rank>& placement,
       stages_(static_cast<int>(placement.size())),
       microbatches_(microbatches),
       costs_(costs),
-      updates_(ranks_, 0) {
-  costs_.updates.resize(stages_);
+      last_gradient_(stages_, -1) {
   for (int stage = 0; stage < stages_; ++stage) {
     rank_of_.push_back(placement[stage].value);
-    updates_[rank_of_[stage]] += costs_.updates[stage].value;
   }
   const std::size_t numbers =
       static_cast<std::size_t>(kComputeOps) * stages_ * microbatches_;
@@ -44,6 +44,7 @@ PeriodTimer::PeriodTimer(const std::vector<Rank>& placement,
   waiting_.resize(numbers);
   place_.resize(numbers);
   way_to_action_.resize(numbers * ranks_);
+  update_behind_.resize(numbers);
   for (std::size_t number = 0; number < numbers; ++number) {
     need_.push_back(need_of(static_cast<int>(number)));
     timed_.push_back(timed(static_cast<int>(number)));
@@ -53,14 +54,15 @@ PeriodTimer::PeriodTimer(const std::vector<Rank>& placement,
 int PeriodTimer::number(const Action& action) const {
   return (static_cast<int>(action.op) * stages_ + action.stage.value) *
              microbatches_ +
-         action.microbatch.value;
+         action.index;
 }
 
 Action PeriodTimer::action(int number) const {
   const int op_and_stage = number / microbatches_;
   return {static_cast<Op>(op_and_stage / stages_),
-          Microbatch{number % microbatches_},
-          StageId{op_and_stage % stages_}};
+          StageId{op_and_stage % stages_},
+          number % microbatches_,
+          {}};
 }
 
 NumberedRows PeriodTimer::numbered(const std::vector<Row>& rows) const {
@@ -68,7 +70,7 @@ NumberedRows PeriodTimer::numbered(const std::vector<Row>& rows) const {
   for (const Row& row : rows) {
     NumberedRow& out = numbers.emplace_back();
     for (const Action& each : row) {
-      if (is_compute(each.op)) {
+      if (is_pass(each.op)) {
         out.push_back(number(each));
       }
     }
@@ -77,11 +79,12 @@ NumberedRows PeriodTimer::numbered(const std::vector<Row>& rows) const {
 }
 
 Seconds PeriodTimer::work(Rank rank) const {
-  Seconds sum{updates_[rank.value]};
+  Seconds sum;
   for (int stage = 0; stage < stages_; ++stage) {
     if (rank_of_[stage] == rank.value) {
-      const auto& [forward, backward, weight] = costs_.stages[stage];
-      sum += microbatches_ * (forward + backward + weight);
+      const StageCost& cost = costs_.stages[stage];
+      sum += microbatches_ * (cost.forward + cost.backward + cost.weight) +
+             cost.update;
     }
   }
   return sum;
@@ -120,13 +123,13 @@ PeriodTimer::Timed PeriodTimer::timed(int number) const {
     result.duration = cost.forward.value;
     if (stage > 0 && rank_of_[stage - 1] != result.rank) {
       result.need = number - microbatches_;
-      result.travel = costs_.forward_message[stage - 1].value;
+      result.travel = costs_.stages[stage - 1].values.value;
     }
   } else if (op == kBackward) {
     result.duration = cost.backward.value;
     if (stage + 1 < stages_ && rank_of_[stage + 1] != result.rank) {
       result.need = number + microbatches_;
-      result.travel = costs_.backward_message[stage].value;
+      result.travel = costs_.stages[stage + 1].gradients.value;
     }
   } else {
     result.duration = cost.weight.value;
@@ -138,6 +141,8 @@ void PeriodTimer::start_over(const NumberedRows& rows) {
   const int per_op = stages_ * microbatches_;
   std::ranges::fill(done_, 0);
   std::ranges::fill(waiting_, -1);
+  std::ranges::fill(update_behind_, 0);
+  std::ranges::fill(last_gradient_, -1);
   has_weight_.assign(per_op, 0);
   position_.assign(rows.size(), 0);
   runnable_.clear();
@@ -148,6 +153,14 @@ void PeriodTimer::start_over(const NumberedRows& rows) {
       if (number >= kWeight * per_op) {
         has_weight_[number - kWeight * per_op] = 1;
       }
+      if (number >= kBackward * per_op) {
+        last_gradient_[number % per_op / microbatches_] = number;
+      }
+    }
+  }
+  for (int stage = 0; stage < stages_; ++stage) {
+    if (last_gradient_[stage] >= 0) {
+      update_behind_[last_gradient_[stage]] = costs_.stages[stage].update.value;
     }
   }
 }
@@ -206,12 +219,8 @@ void PeriodTimer::follow_ways() {
     for (int from = 0; from < ranks_; ++from) {
       const double start =
           std::max(rank_way[from], need_way[from] + action.travel);
-      own_way[from] = rank_way[from] = start + action.duration;
-    }
-  }
-  for (int rank = 0; rank < ranks_; ++rank) {
-    for (int from = 0; from < ranks_; ++from) {
-      way_to_rank_[rank * ranks_ + from] += updates_[rank];
+      own_way[from] = start + action.duration;
+      rank_way[from] = own_way[from] + update_behind_[action.number];
     }
   }
 }
@@ -298,7 +307,10 @@ void PeriodTimer::add_blocks(const NumberedRows& rows,
     for (;; --first) {
       const Timed& action = timed_[rows[rank][first]];
       const double own_start = rank == from ? 0 : kNoWay;
-      const double before = first > 0 ? way(rows[rank][first - 1]) : own_start;
+      const double before = first > 0
+                                ? way(rows[rank][first - 1]) +
+                                      update_behind_[rows[rank][first - 1]]
+                                : own_start;
       if (action.need >= 0 && way(action.need) + action.travel > before) {
         need = action.need;
         break;

@@ -12,8 +12,9 @@ namespace cleave {
 using NumberedRow = std::vector<int>;
 using NumberedRows = std::vector<NumberedRow>;
 
-// Times the rows of one problem, many of them one after the other: flat arrays
-// and no maps. period() (simulate.h) is the same for one checked schedule.
+// Scores the rows of one problem, many of them one after the other: flat arrays
+// and no maps. period() (simulate.h) is the same for one checked schedule of
+// one replica that does not clip.
 class PeriodTimer {
  public:
   // REQUIRES: `costs` has an entry for every stage of the placement, which
@@ -78,17 +79,19 @@ class PeriodTimer {
   int stages_ = 0;
   int microbatches_ = 0;
   ScheduleCosts costs_;
-  std::vector<int> rank_of_;      // by stage
-  std::vector<double> updates_;   // by rank
-  std::vector<int> need_;         // by number: what must have run, or -1
-  std::vector<Timed> timed_;      // by number; B as where there is W
-  std::vector<Timed> order_;      // of the rows last arranged
-  std::vector<char> has_weight_;  // by stage and microbatch
-  std::vector<char> done_;        // by number
-  std::vector<int> waiting_;      // by number: the rank that needs it, or -1
-  std::vector<int> position_;     // by rank: how far it has come
-  std::vector<int> runnable_;     // ranks that may go on
-  std::vector<int> place_;        // by number: position in its row
+  std::vector<int> rank_of_;           // by stage
+  std::vector<int> last_gradient_;     // by stage: the number that updates
+                                       // come behind
+  std::vector<double> update_behind_;  // by number: time of the update
+  std::vector<int> need_;              // by number: what must have run, or -1
+  std::vector<Timed> timed_;           // by number; B as where there is W
+  std::vector<Timed> order_;           // of the rows last arranged
+  std::vector<char> has_weight_;       // by stage and microbatch
+  std::vector<char> done_;             // by number
+  std::vector<int> waiting_;   // by number: the rank that needs it, or -1
+  std::vector<int> position_;  // by rank: how far it has come
+  std::vector<int> runnable_;  // ranks that may go on
+  std::vector<int> place_;     // by number: position in its row
   // The longest ways through a step: from the start of every rank to the end
   // of an action, and to the end of a rank.
   std::vector<double> way_to_action_;

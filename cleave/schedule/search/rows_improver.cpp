@@ -48,7 +48,7 @@ bool RowsImprover::try_move(ScoredRows& best, int rank, int from, int to) {
     return false;
   }
   move_within(row, from, to);
-  const std::optional<Score> score = scorer_.judge(best.rows);
+  const std::optional<Score> score = scorer_.score(best.rows);
   if (score && is_shorter(*score, best.score)) {
     best.score = *score;
     return true;
@@ -61,7 +61,7 @@ void RowsImprover::shake(ScoredRows& best) {
   while (!scorer_.is_enough(best.score)) {
     ScoredRows trial = best;
     disturb(trial.rows, 2 + random_below(3));
-    const std::optional<Score> score = scorer_.judge(trial.rows);
+    const std::optional<Score> score = scorer_.score(trial.rows);
     if (!score) {
       continue;
     }
@@ -117,7 +117,7 @@ bool RowsImprover::try_saving(ScoredRows& best, int rank, int from, int to) {
   to = farthest(row, from, to);
   for (; to != from && scorer_.has_effort(); to = from + (to - from) / 2) {
     move_within(row, from, to);
-    const std::optional<Score> score = scorer_.judge(best.rows);
+    const std::optional<Score> score = scorer_.score(best.rows);
     if (score && !is_less(best.score.period, score->period)) {
       best.score = *score;
       return true;
@@ -128,7 +128,7 @@ bool RowsImprover::try_saving(ScoredRows& best, int rank, int from, int to) {
 }
 
 // Actions of a stage whose order is fixed: those of a kind, and those of a
-// microbatch. What else cannot be the judge finds out.
+// microbatch. The scorer finds what else cannot run.
 bool RowsImprover::must_stay_in_order(int a, int b) const {
   const int m = scorer_.problem().microbatches;
   const int stages = scorer_.stages();

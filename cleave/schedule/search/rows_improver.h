@@ -5,12 +5,12 @@
 namespace cleave {
 
 // Makes rows better by moving single actions within their rows. Rows stay as
-// the judge wants them: within memory, able to run, in the order of the
+// the scorer wants them: within memory, able to run, in the order of the
 // microbatches.
 class RowsImprover {
  public:
-  // Keeps a reference to the judge.
-  explicit RowsImprover(RowsScorer& judge) : scorer_(judge) {}
+  // Keeps a reference to the scorer.
+  explicit RowsImprover(RowsScorer& scorer) : scorer_(scorer) {}
 
   // Moves actions as long as that makes the period shorter.
   void descend(ScoredRows& best);

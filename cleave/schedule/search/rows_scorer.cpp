@@ -38,13 +38,9 @@ RowsScorer::RowsScorer(const SearchProblem& problem, std::vector<char> splits)
   for (const Op op : {Op::forward, Op::backward, Op::weight}) {
     for (int stage = 0; stage < stages_; ++stage) {
       const StageBytes& bytes = problem.memory[stage];
-      const bool split = splits_[stage] != 0;
-      change_.insert(change_.end(),
-                     problem.microbatches,
-                     change_by(op, bytes, split).value);
-      needed_.insert(needed_.end(),
-                     problem.microbatches,
-                     needed_for(op, bytes, split).value);
+      const MemoryUse use = traits(op).memory(bytes, splits_[stage] != 0);
+      change_.insert(change_.end(), problem.microbatches, use.change.value);
+      needed_.insert(needed_.end(), problem.microbatches, use.needed.value);
     }
   }
 }
@@ -69,7 +65,7 @@ void RowsScorer::allow(std::int64_t effort, std::int64_t trials) {
   effort_ = std::max(effort, trials * effort_per_trial_);
 }
 
-std::optional<Score> RowsScorer::judge(const NumberedRows& rows) {
+std::optional<Score> RowsScorer::score(const NumberedRows& rows) {
   effort_ -= effort_per_trial_;
   std::int64_t most = 0;
   for (int rank = 0; rank < ranks_; ++rank) {

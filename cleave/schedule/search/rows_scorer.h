@@ -7,7 +7,7 @@
 #include "cleave/schedule/search/period_timer.h"
 #include "cleave/schedule/search/search.h"
 
-// The search (search.h) works on rows as numbers. A judge says how good they
+// The search (search.h) works on rows as numbers. A scorer says how good they
 // are and counts the effort, a list scheduler makes some, an improver changes
 // them.
 namespace cleave {
@@ -40,14 +40,14 @@ class RowsScorer {
   RowsScorer(const SearchProblem& problem, std::vector<char> splits);
 
   // Nothing where the rows do not fit into memory or cannot run.
-  std::optional<Score> judge(const NumberedRows& rows);
+  std::optional<Score> score(const NumberedRows& rows);
 
   std::int64_t peak(const NumberedRow& row) const;
   bool fits(const NumberedRow& row, int rank) const;
 
   bool splits(int stage) const { return splits_[stage] != 0; }
 
-  // From here on so much may be judged before it is enough, but at least
+  // From here on so much may be scored before it is enough, but at least
   // `trials` times.
   void allow(std::int64_t effort, std::int64_t trials);
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "cleave/error.h"
-#include "cleave/schedule/registry.h"
+#include "cleave/schedule/generators/registry.h"
 #include "cleave/schedule/search/list_scheduler.h"
 #include "cleave/schedule/search/rows_improver.h"
 #include "cleave/schedule/search/rows_scorer.h"
@@ -116,7 +116,7 @@ void Search::offer_registry() {
       const Schedule schedule = kind.make(shape);
       NumberedRows rows =
           with_all_weights(scorer_.timer().numbered(schedule.rows));
-      if (const std::optional<Score> score = scorer_.judge(rows)) {
+      if (const std::optional<Score> score = scorer_.score(rows)) {
         offer({{std::move(rows), *score}, std::nullopt});
       }
     }
@@ -130,13 +130,13 @@ NumberedRows Search::with_all_weights(const NumberedRows& rows) {
   for (const NumberedRow& row : rows) {
     NumberedRow& out = result.emplace_back();
     for (const int number : row) {
-      const auto [op, microbatch, stage] = scorer_.timer().action(number);
+      const auto [op, stage, microbatch, step] = scorer_.timer().action(number);
       const bool splits = scorer_.splits(stage.value);
       if (op != Op::weight || splits) {
         out.push_back(number);
       }
       const int weight =
-          scorer_.timer().number({Op::weight, microbatch, stage});
+          scorer_.timer().number({Op::weight, stage, microbatch, {}});
       if (op == Op::backward && splits &&
           std::ranges::find(row, weight) == row.end()) {
         out.push_back(weight);
@@ -182,7 +182,7 @@ void Search::offer(Candidate candidate) {
 // What the rule makes, where it fits.
 std::optional<Search::Candidate> Search::make(const ListRule& rule) {
   std::optional<NumberedRows> rows = lists_.run(rule);
-  const std::optional<Score> score = rows ? scorer_.judge(*rows) : std::nullopt;
+  const std::optional<Score> score = rows ? scorer_.score(*rows) : std::nullopt;
   if (!score) {
     return std::nullopt;
   }
@@ -281,7 +281,7 @@ void Search::merge_weights(ScoredRows& best) {
 }
 
 Schedule Search::to_schedule(const NumberedRows& rows) {
-  Schedule schedule{scorer_.stages(), problem_.microbatches, {}};
+  Schedule schedule{scorer_.stages(), problem_.microbatches, {}, {}};
   for (const NumberedRow& row : rows) {
     Row& out = schedule.rows.emplace_back();
     for (const int number : row) {
@@ -342,14 +342,14 @@ std::optional<Schedule> search_schedule(const SearchProblem& problem) {
 
 std::optional<Seconds> rough_period(const SearchProblem& problem) {
   constexpr std::size_t kRules = 8;
-  RowsScorer judge(problem, split_stages(problem, false));
-  judge.allow(kEffortForLists, kLeastTrials);
-  ListScheduler lists(judge);
+  RowsScorer scorer(problem, split_stages(problem, false));
+  scorer.allow(kEffortForLists, kLeastTrials);
+  ListScheduler lists(scorer);
   const std::vector<ListRule> rules = list_rules(problem);
   std::optional<Seconds> shortest;
   for (std::size_t i = 0; i < std::min(kRules, rules.size()); ++i) {
     const auto rows = lists.run(rules[i * kRuleStride % rules.size()]);
-    const auto score = rows ? judge.judge(*rows) : std::nullopt;
+    const auto score = rows ? scorer.score(*rows) : std::nullopt;
     if (score && (!shortest || score->period < shortest->value)) {
       shortest = Seconds{score->period};
     }

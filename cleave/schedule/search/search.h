@@ -19,7 +19,7 @@ struct SearchProblem {
 };
 
 // A schedule with a short period (simulate.h) that keeps every rank's
-// peak_bytes() within its limit; of equally short ones, one that keeps less.
+// row_peaks() within its limit; of equally short ones, one that keeps less.
 // Never worse than a schedule of the registry that has this placement and fits.
 // A stage whose weight gradients take no time has no W. Nothing when no
 // schedule was found that fits. The same problem always gives the same

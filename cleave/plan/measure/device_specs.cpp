@@ -1,0 +1,26 @@
+#include "cleave/plan/measure/device_specs.h"
+
+namespace cleave {
+
+std::vector<LayerTie> layer_ties(const Model& model) {
+  std::vector<LayerTie> ties;
+  for (const Tie& tie : model.ties()) {
+    for (std::size_t i = 1; i < tie.uses.size(); ++i) {
+      ties.push_back({tie.uses[i - 1].layer, tie.uses[i].layer});
+    }
+  }
+  return ties;
+}
+
+std::vector<DeviceSpec> device_specs(const Devices& devices) {
+  std::vector<DeviceSpec> specs;
+  for (const Device& device : devices) {
+    const bool shares = count_on_cores_of(device, devices) > 1;
+    specs.push_back({.name = device.name,
+                     .core = shares ? device.cores.front() : -1,
+                     .memory = device.memory});
+  }
+  return specs;
+}
+
+}  // namespace cleave

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <vector>
+
+#include "cleave/device/device.h"
+#include "cleave/model/model.h"
+#include "cleave/plan/make_plan.h"
+
+// What the planner is told of a model and of devices.
+namespace cleave {
+
+// Which layers of the model share weights.
+std::vector<LayerTie> layer_ties(const Model& model);
+
+// Local devices as the planner sees them.
+std::vector<DeviceSpec> device_specs(const Devices& devices);
+
+}  // namespace cleave

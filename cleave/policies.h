@@ -1,0 +1,40 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+// Choices that are the same for a whole run.
+namespace cleave {
+
+// What replicas divide among them, instead of everyone having all.
+enum class ShardStates {
+  none,
+  optimizer,  // the states of the optimizer, and gradients once they are summed
+  gradients,  // these, and gradients are summed after every microbatch
+};
+
+inline constexpr std::array<std::string_view, 3> kShardStatesNames{
+    "none", "optimizer", "gradients"};
+
+inline std::string_view name_of(ShardStates states) {
+  return kShardStatesNames[static_cast<std::size_t>(states)];
+}
+
+// Throws Error where there is none of this name.
+ShardStates shard_states_named(const std::string& name);
+
+// What a network computes in. Parameters, their gradients and the optimizer
+// are fp32 in any case.
+enum class Precision { fp32, bf16 };
+
+inline constexpr std::array<std::string_view, 2> kPrecisionNames{"fp32",
+                                                                 "bf16"};
+
+// REQUIRES: one of the names above.
+constexpr Precision precision_named(std::string_view name) {
+  return name == kPrecisionNames[1] ? Precision::bf16 : Precision::fp32;
+}
+
+}  // namespace cleave
