@@ -74,6 +74,23 @@ class SingleThreadScope {
   int threads_;  // before
 };
 
+// What Cleave puts in libtorch's way, for the whole process;
+// docs/in_your_process.md says what is lost without.
+struct ProcessHooks {
+  bool allocator = true;   // of CPU tensors: counts them, and keeps budgets
+  bool dispatcher = true;  // operations of layers come to ours first
+};
+
+// Leaves out what is false. Comes before all else of the library: throws Error
+// when another choice is in use.
+void use_process_hooks(const ProcessHooks& hooks);
+
+// Those in use, from now on.
+ProcessHooks process_hooks();
+
+// Throws Error where a device has a budget that nobody would keep.
+void check_budgets(const Devices& devices);
+
 // What this machine offers, for people to read.
 struct Machine {
   std::string processor;

@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "cleave/device/device.h"
 #include "cleave/error.h"
 
 namespace cleave {
@@ -43,6 +44,9 @@ class DeviceAllocator final : public c10::Allocator {
 void install_allocator() {
   static DeviceAllocator allocator;
   static const bool installed = [] {
+    if (!process_hooks().allocator) {
+      return false;
+    }
     constexpr uint8_t kPriority = 1;  // above libtorch's own, which has 0
     c10::SetCPUAllocator(&allocator, kPriority);
     return true;

@@ -78,7 +78,8 @@ at::Tensor received(at::Tensor tensor);
 // While it lives, tensors that this thread allocates are in `memory`, which is
 // shared: its device reads it, and every tensor in it keeps it until the tensor
 // is freed. From the first scope on, every CPU tensor of the process is
-// allocated here; those outside of any scope belong to no device.
+// allocated here; those outside of any scope belong to no device. Without the
+// allocator hook nothing is allocated here, and nothing counted.
 class MemoryScope {
  public:
   explicit MemoryScope(std::shared_ptr<DeviceMemory> memory);

@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "cleave/device/device.h"
 #include "cleave/device/processor.h"
 #include "cleave/error.h"
 #include "cleave/model/intercept/low_precision.h"
@@ -244,7 +245,8 @@ Values Network::run_layer(int index,
                           const std::optional<Moment>& moment) {
   const NamedLayer& named = layers_[index - first_];
   std::optional<RandomStream> stream;
-  if (moment) {
+  // Without the hook the streams of concurrent stages would exclude each other.
+  if (moment && process_hooks().dispatcher) {
     stream.emplace(random_key(*moment, named.name));
   }
   Values outputs;

@@ -48,8 +48,9 @@ class Network : public torch::nn::Module {
 
   // Takes the values that cross into the run and returns those that cross out
   // of it, both in Wiring::crossing order. With a moment, random numbers
-  // depend on it; without one they come from libtorch's global generator.
-  // Throws Error that names the layer when one fails.
+  // depend on it; without one, or without the dispatcher hook, they come from
+  // libtorch's global generator. Throws Error that names the layer when one
+  // fails.
   Values forward(Values inputs, const std::optional<Moment>& moment = {});
 
   // Only the first of them, and where the last layer only joins it, its parts.

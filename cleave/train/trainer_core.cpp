@@ -52,6 +52,7 @@ TrainerCore::TrainerCore(const Model& model,
       gather_(world_) {
   check_plan(plan, model.layer_names(), layer_ties(model));
   check_ranks(mesh_, devices, world_);
+  check_budgets(devices);
   check_training(plan, training);
   const bool all_are_local = std::ssize(world_.local()) >= mesh_.ranks();
   last_replica_ = mesh_.replicas - 1;

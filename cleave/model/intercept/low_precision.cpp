@@ -5,6 +5,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "cleave/device/device.h"
+#include "cleave/error.h"
 #include "cleave/model/intercept/weight_queue.h"
 
 namespace cleave {
@@ -59,6 +61,10 @@ Bytes LowCopies::bytes() const {
 
 LowPrecisionForward::LowPrecisionForward(LowCopies& copies)
     : before_(autocast_now()) {
+  if (!process_hooks().dispatcher) {
+    fail("bf16 needs the dispatcher hook, which this process leaves out",
+         "Use it, or compute in fp32.");
+  }
   install_split_operations();
   current_copies() = &copies;
   // Its memory of casts is one for all threads; ours is not.

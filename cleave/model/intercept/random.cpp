@@ -4,8 +4,10 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <mutex>
 #include <string>
 
+#include "cleave/device/device.h"
 #include "cleave/model/intercept/intercept.h"
 #include "cleave/model/layer.h"
 
@@ -128,7 +130,34 @@ struct RandomStream::State {
   Intercept intercept;
 };
 
+// libtorch's global generator, seeded and later as it was. One thread at a time
+// has it; a recipe may build a model of its own.
+struct RandomStream::Global {
+  explicit Global(std::uint64_t key)
+      : lock(mutex()),
+        generator(at::detail::getDefaultCPUGenerator()),
+        before(generator.get_state()) {
+    generator.set_current_seed(key);
+  }
+  ~Global() { generator.set_state(before); }
+  Global(const Global&) = delete;
+  Global& operator=(const Global&) = delete;
+
+  static std::recursive_mutex& mutex() {
+    static std::recursive_mutex one;
+    return one;
+  }
+
+  std::unique_lock<std::recursive_mutex> lock;
+  at::Generator generator;
+  at::Tensor before;
+};
+
 RandomStream::RandomStream(std::uint64_t key) {
+  if (!process_hooks().dispatcher) {
+    global_ = std::make_unique<Global>(key);
+    return;
+  }
   install_streams();
   state_ = std::make_unique<State>(key);
 }

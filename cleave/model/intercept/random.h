@@ -15,7 +15,9 @@ std::uint64_t random_key(const Moment& moment, std::string_view layer);
 // While it lives, every random operation of this thread that is not given a
 // generator of its own (weight initialisation, dropout, torch::rand in a
 // user's module …) draws from the stream of `key`, not from libtorch's one
-// global generator. Streams nest.
+// global generator. Streams nest. Without the dispatcher hook that generator
+// itself is seeded and later restored, and only one thread has a stream at a
+// time.
 class RandomStream {
  public:
   explicit RandomStream(std::uint64_t key);
@@ -25,7 +27,9 @@ class RandomStream {
 
  private:
   struct State;
+  struct Global;
   std::unique_ptr<State> state_;
+  std::unique_ptr<Global> global_;  // without the dispatcher hook
 };
 
 }  // namespace cleave

@@ -9,6 +9,7 @@
 #include <map>
 #include <utility>
 
+#include "cleave/device/device.h"
 #include "cleave/device/memory.h"
 #include "cleave/model/kernels/numbers.h"
 
@@ -132,6 +133,9 @@ void WeightQueue::run(const GradientFound& found) {
 }
 
 SplittingForward::SplittingForward() {
+  if (!process_hooks().dispatcher) {
+    return;
+  }
   install_split_operations();
   intercept_.emplace();
 }
@@ -147,8 +151,8 @@ SplittingBackward::~SplittingBackward() {
 
 bool can_split(const at::Tensor& weight,
                const std::optional<at::Tensor>& bias) {
-  return at::GradMode::is_enabled() && can_wait(weight) &&
-         (!bias || !bias->defined() || can_wait(*bias));
+  return process_hooks().dispatcher && at::GradMode::is_enabled() &&
+         can_wait(weight) && (!bias || !bias->defined() || can_wait(*bias));
 }
 
 WeightQueue* queue_for(const Values& parameters) {

@@ -13,6 +13,7 @@ std::vector<LayerTie> layer_ties(const Model& model) {
 }
 
 std::vector<DeviceSpec> device_specs(const Devices& devices) {
+  check_budgets(devices);
   std::vector<DeviceSpec> specs;
   for (const Device& device : devices) {
     const bool shares = count_on_cores_of(device, devices) > 1;

@@ -12,7 +12,8 @@ namespace cleave {
 // Which layers of the model share weights.
 std::vector<LayerTie> layer_ties(const Model& model);
 
-// Local devices as the planner sees them.
+// Local devices as the planner sees them. Throws Error where check_budgets()
+// does.
 std::vector<DeviceSpec> device_specs(const Devices& devices);
 
 }  // namespace cleave

@@ -68,6 +68,7 @@ Plan plan(const Model& model,
           const Batch& sample,
           const Training& training,
           const PlanRequest& wanted) {
+  const std::vector<DeviceSpec> specs = device_specs(devices);
   PlanRequest request = wanted;
   request.batch = batch_of(request, training);
   request.state_copies = state_copies(training.optimizer);
@@ -94,7 +95,7 @@ Plan plan(const Model& model,
   const Profile small = profile_with(counts.back());
   const Profile large =
       counts.size() > 1 ? profile_with(counts.front()) : small;
-  return plan_with_one_of(counts, small, large, device_specs(devices), request);
+  return plan_with_one_of(counts, small, large, specs, request);
 }
 
 }  // namespace cleave
