@@ -47,10 +47,13 @@ void Executor::norm(const Action& action) {
 }
 
 void Executor::send_norms(StageId stage) {
+  const at::Tensor norms = [&] {
+    const std::lock_guard lock(mutex_);
+    return norms_.at(stage);
+  }();
   for (Rank rank; rank.value < pipeline_.ranks(); ++rank.value) {
     if (rank != pipeline_.rank()) {
-      pipeline_.send(
-          rank, {Channel::norms, stage.value, {}}, {norms_.at(stage)});
+      pipeline_.send(rank, {Channel::norms, stage.value, {}}, {norms});
     }
   }
 }
