@@ -3,6 +3,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <set>
 
 #include "cleave/comm/collectives.h"
 #include "cleave/device/clock.h"
@@ -51,7 +52,8 @@ void Executor::send_norms(StageId stage) {
     const std::lock_guard lock(mutex_);
     return norms_.at(stage);
   }();
-  for (Rank rank; rank.value < pipeline_.ranks(); ++rank.value) {
+  const std::set<Rank> ranks(placement_.begin(), placement_.end());
+  for (const Rank rank : ranks) {  // one without a stage takes none
     if (rank != pipeline_.rank()) {
       pipeline_.send(rank, {Channel::norms, stage.value, {}}, {norms});
     }
