@@ -161,7 +161,7 @@ void Executor::send_tied_gradients(const Key& key) {
       pipeline_.send(
           rank_of(*tie.earlier),
           tie_tag(Channel::tied_gradient, tie, *tie.earlier, key.second),
-          {*next++});
+          {std::move(*next++)});
     }
   }
 }
