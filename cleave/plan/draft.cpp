@@ -5,6 +5,7 @@
 
 #include "cleave/plan/picoseconds.h"
 #include "cleave/plan/predict.h"
+#include "cleave/schedule/memory.h"
 #include "cleave/schedule/order.h"
 #include "cleave/schedule/search/period_timer.h"
 
@@ -17,34 +18,6 @@ constexpr int kMoveEffort = 100'000;
 // How often a schedule is searched again in less memory, where messages in
 // flight need what the search does not count.
 constexpr int kSearches = 3;
-
-// The most microbatches of which every stage keeps something: from F to W, or
-// to B in a stage that has no W.
-std::vector<int> most_kept(const Schedule& schedule) {
-  std::vector<Op> ends(schedule.stages(), Op::backward);
-  for (const Row& row : schedule.rows) {
-    for (const Action& action : row) {
-      if (action.op == Op::weight) {
-        ends[action.stage.value] = Op::weight;
-      }
-    }
-  }
-  std::vector<int> now(schedule.stages(), 0);
-  std::vector<int> most(schedule.stages(), 0);
-  for (const Row& row : schedule.rows) {
-    for (const Action& action : row) {
-      int& kept = now[action.stage.value];
-      if (action.op == Op::forward) {
-        ++kept;
-      } else if (action.op == ends[action.stage.value]) {
-        --kept;
-      }
-      int& peak = most[action.stage.value];
-      peak = std::max(peak, kept);
-    }
-  }
-  return most;
-}
 
 }  // namespace
 

@@ -71,10 +71,6 @@ double item_width(const LegendItem& item) {
   return 20 + 6.4 * columns(item.words) + 18;
 }
 
-bool is_send(Op op) {
-  return traits(op).other_end && !is_receive(op);
-}
-
 // A sample per colour: what has one shares it.
 std::vector<LegendItem> samples(const std::vector<Op>& ops,
                                 bool (*is_shown)(Op),

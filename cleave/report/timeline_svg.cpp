@@ -188,13 +188,15 @@ PictureLegend picture_legend(const std::vector<Part>& parts, double y) {
     drawn.svg += svg::text(x + 16, y + 11, "end of the prediction", style);
   }
   if (const auto marks = mark_items(ops); !marks.empty()) {
-    drawn.svg += legend(marks, kNames, y + kPitch * drawn.lines++);
+    drawn.svg += legend(marks, kNames, y + kPitch * drawn.lines);
+    ++drawn.lines;
   }
   if (has_shades(parts)) {
     drawn.svg += svg::text(kNames,
-                           y + 11 + kPitch * drawn.lines++,
+                           y + 11 + kPitch * drawn.lines,
                            "darker: a later stage of the same device",
                            style);
+    ++drawn.lines;
   }
   drawn.svg += "\n";
   return drawn;

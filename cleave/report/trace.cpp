@@ -46,13 +46,45 @@ const char* category(TraceLane lane) {
   return "";
 }
 
+// How far a microbatch has come on its way through the stages and back.
+// Without a leg nobody waits for what the action makes.
+struct Way {
+  enum class Leg { step, out, back, none };
+
+  Leg leg = Leg::step;
+  int stage = 0;  // on the way back counted backwards
+  int place = 0;  // a receive, what it is for, and its send
+
+  auto operator<=>(const Way&) const = default;
+};
+
+Way way(const Action& action) {
+  const int stage = action.stage.value;
+  switch (action.op) {
+    case Op::receive_values:
+      return {Way::Leg::out, stage, 0};
+    case Op::forward:
+      return {Way::Leg::out, stage, 1};
+    case Op::send_values:
+      return {Way::Leg::out, stage, 2};
+    case Op::receive_gradients:
+      return {Way::Leg::back, -stage, 0};
+    case Op::backward:
+      return {Way::Leg::back, -stage, 1};
+    case Op::send_gradients:
+      return {Way::Leg::back, -stage, 2};
+    default:
+      return {Way::Leg::none};
+  }
+}
+
 // An event and what decides its place in the file. Viewers sort by time and
 // keep the file's order where times are equal; they tie an arrow to the slice
 // they saw last on its lane. So an arrow stands right behind its slice, and the
 // slices of one microbatch are in the order of its way.
 struct Entry {
   std::int64_t at = 0;  // nanoseconds
-  int way = -1;
+  Way way;
   int microbatch = 0;
   int flow = 0;  // the number of the arrow; 0: a slice
   TraceEvent event;
@@ -64,29 +96,6 @@ bool comes_before(const Entry& a, const Entry& b) {
         entry.at, entry.way, entry.microbatch, entry.flow > 0 ? 1 : 0);
   };
   return key(a) < key(b);
-}
-
-// How far a microbatch has come on its way through the stages and back. None
-// where nobody waits for what the action makes.
-std::optional<int> way(const Action& action, int stages) {
-  const int out = 3 * action.stage.value;
-  const int back = 3 * (2 * stages - 1 - action.stage.value);
-  switch (action.op) {
-    case Op::receive_values:
-      return out;
-    case Op::forward:
-      return out + 1;
-    case Op::send_values:
-      return out + 2;
-    case Op::receive_gradients:
-      return back;
-    case Op::backward:
-      return back + 1;
-    case Op::send_gradients:
-      return back + 2;
-    default:
-      return std::nullopt;
-  }
 }
 
 // Viewers cut off what is less than a nanosecond. A quarter more keeps them
@@ -133,7 +142,6 @@ class TraceWriter {
       for (const auto& row : step.measured.rows) {
         for (const Span& span : row) {
           first = std::min(first, step.zero + span.start);
-          stages_ = std::max(stages_, span.action.stage.value + 1);
         }
       }
     }
@@ -203,7 +211,7 @@ class TraceWriter {
     for (std::size_t rank = 0; rank < step.measured.rows.size(); ++rank) {
       for (const Span& span : step.measured.rows[rank]) {
         int flow = 0;
-        if (way(span.action, stages_)) {
+        if (way(span.action).leg != Way::Leg::none) {
           const auto [known, is_new] =
               flows.try_emplace(span.action.index, flow_count_ + 1);
           flow_count_ += is_new ? 1 : 0;
@@ -223,7 +231,7 @@ class TraceWriter {
     const std::int64_t end = std::max(start, nanoseconds(step, span.end));
     Entry entry{
         .at = start,
-        .way = way(action, stages_).value_or(std::numeric_limits<int>::max()),
+        .way = way(action),
         .microbatch = action.index,
         .event = slice(to_text(action), category(kind), lane, start, end)};
     entry.event["args"] = about(action, step.step);
@@ -290,7 +298,6 @@ class TraceWriter {
   const std::vector<StepTrace>& steps_;
   const std::vector<std::string>& devices_;
   std::size_t ranks_ = 0;
-  int stages_ = 1;
   Seconds origin_;  // the first start of all
   std::vector<Entry> entries_;
   int flow_count_ = 0;

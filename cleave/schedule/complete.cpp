@@ -12,11 +12,10 @@ namespace {
 // Writes the row of one rank.
 class RowCompleter {
  public:
-  RowCompleter(const Order& order, Rank rank)
+  explicit RowCompleter(const Order& order)
       : order_(order),
         graph_(order.schedule().graph),
-        all_(order.schedule().synchronisation),
-        rank_(rank) {}
+        all_(order.schedule().synchronisation) {}
 
   Row run(const Row& passes) {
     for (const Action& action : passes) {
@@ -38,15 +37,11 @@ class RowCompleter {
   }
 
   bool reads_others(StageId stage) const {
-    return std::ranges::any_of(graph_.sources(stage), [&](StageId source) {
-      return order_.crosses(source, stage);
-    });
+    return !order_.crossing_sources(stage).empty();
   }
 
   bool is_read_by_others(StageId stage) const {
-    return std::ranges::any_of(graph_.readers(stage), [&](StageId reader) {
-      return order_.crosses(stage, reader);
-    });
+    return !order_.crossing_readers(stage).empty();
   }
 
   bool is_tied_to_earlier(StageId stage) const {
@@ -162,7 +157,6 @@ class RowCompleter {
   const Order& order_;
   const StageGraph& graph_;
   const Synchronisation& all_;
-  Rank rank_;
   Row row_;
   std::vector<StageId> finished_;  // whose gradients are complete
 };
@@ -182,9 +176,8 @@ Schedule complete(const Schedule& passes) {
          "Complete a schedule of F, B and W.");
   }
   Schedule result = passes;
-  for (Rank rank; rank.value < order.ranks(); ++rank.value) {
-    Row& row = result.rows[rank.value];
-    row = RowCompleter(order, rank).run(row);
+  for (Row& row : result.rows) {
+    row = RowCompleter(order).run(row);
   }
   return result;
 }
@@ -222,6 +215,7 @@ Schedule evaluation_of(const Schedule& schedule) {
     placement.push_back(order.owner(stage).value());
   }
   Schedule forward = forward_only(placement, schedule.microbatches);
+  forward.graph = schedule.graph;
   forward.rows.resize(schedule.rows.size());  // some may have no stage
   Schedule result = complete(forward);
   if (schedule.synchronisation.mirrored()) {

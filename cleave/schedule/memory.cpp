@@ -129,20 +129,25 @@ class AnyTiming {
 
 }  // namespace
 
-std::vector<int> peak_in_flight(const Schedule& schedule) {
-  std::vector<int> now(schedule.stages(), 0);
-  std::vector<int> peak(schedule.stages(), 0);
+std::vector<int> most_kept(const Schedule& schedule) {
+  std::vector<int> most(schedule.stages(), 0);
   for (const Row& row : schedule.rows) {
+    const std::set<StageId> with_weights = stages_with_weights(row);
+    std::vector<int> now(schedule.stages(), 0);
     for (const Action& action : row) {
+      const Op last =
+          with_weights.contains(action.stage) ? Op::weight : Op::backward;
       int& count = now.at(action.stage.value);
-      count += action.op == Op::forward    ? 1
-               : action.op == Op::backward ? -1
-                                           : 0;
-      int& most = peak.at(action.stage.value);
-      most = std::max(most, count);
+      if (action.op == Op::forward) {
+        ++count;
+      } else if (action.op == last) {
+        --count;
+      }
+      int& most_of_stage = most.at(action.stage.value);
+      most_of_stage = std::max(most_of_stage, count);
     }
   }
-  return peak;
+  return most;
 }
 
 std::vector<std::vector<MemoryUse>> memory_uses(
@@ -166,20 +171,6 @@ std::vector<std::vector<MemoryUse>> memory_uses(
   return uses;
 }
 
-std::vector<Bytes> row_peaks(const Schedule& schedule,
-                             const std::vector<StageBytes>& stages) {
-  std::vector<Bytes> peaks;
-  for (const std::vector<MemoryUse>& row : memory_uses(schedule, stages)) {
-    Bytes now;
-    Bytes& peak = peaks.emplace_back();
-    for (const MemoryUse& use : row) {
-      peak = std::max({peak, now + use.needed, now + use.change});
-      now += use.change;
-    }
-  }
-  return peaks;
-}
-
 std::vector<Bytes> peak_bytes(const Schedule& schedule,
                               const std::vector<StageBytes>& stages) {
   const Schedule passes = passes_of(schedule);
@@ -188,25 +179,13 @@ std::vector<Bytes> peak_bytes(const Schedule& schedule,
 
 HandedOn handed_on_by(const Action& action,
                       const std::vector<StageBytes>& stages) {
-  const StageBytes& bytes = stages.at(action.stage.value);
-  switch (action.op) {
-    case Op::forward:
-      return {bytes.leaving, {}};
-    case Op::backward:
-      return {bytes.returning, bytes.shared};
-    default:
-      return {};
-  }
+  return traits(action.op).hands_on(stages.at(action.stage.value));
 }
 
 std::vector<Action> takers_of(const Action& action, const StageGraph& graph) {
   std::vector<Action> takers;
-  if (action.op == Op::forward || action.op == Op::backward) {
-    for (const StageId stage : action.op == Op::forward
-                                   ? graph.readers(action.stage)
-                                   : graph.sources(action.stage)) {
-      takers.push_back({action.op, stage, action.index, action.step});
-    }
+  for (const StageId stage : traits(action.op).takers(graph, action.stage)) {
+    takers.push_back({action.op, stage, action.index, action.step});
   }
   return takers;
 }

@@ -65,20 +65,16 @@ Actions own_backward(const Order&, const Action& action) {
 
 Actions sent_values(const Order& order, const Action& action) {
   Actions needs;
-  for (const StageId source : order.schedule().graph.sources(action.stage)) {
-    if (order.crosses(source, action.stage)) {
-      needs.push_back(like(action, Op::send_values, source));
-    }
+  for (const StageId source : order.crossing_sources(action.stage)) {
+    needs.push_back(like(action, Op::send_values, source));
   }
   return needs;
 }
 
 Actions sent_gradients(const Order& order, const Action& action) {
   Actions needs;
-  for (const StageId reader : order.schedule().graph.readers(action.stage)) {
-    if (order.crosses(action.stage, reader)) {
-      needs.push_back(like(action, Op::send_gradients, reader));
-    }
+  for (const StageId reader : order.crossing_readers(action.stage)) {
+    needs.push_back(like(action, Op::send_gradients, reader));
   }
   return needs;
 }
@@ -249,45 +245,76 @@ MemoryUse weight_memory(const StageBytes& stage, bool) {
   return {stage.weight_need + stage.sums, Bytes{} - stage.kept_for_weights};
 }
 
+// ---- what it hands on ----
+
+std::vector<StageId> nobody(const StageGraph&, StageId) {
+  return {};
+}
+std::vector<StageId> those_that_read(const StageGraph& graph, StageId stage) {
+  return graph.readers(stage);
+}
+std::vector<StageId> those_it_reads(const StageGraph& graph, StageId stage) {
+  return graph.sources(stage);
+}
+
+HandedOn nothing_left(const StageBytes&) {
+  return {};
+}
+HandedOn values_left(const StageBytes& stage) {
+  return {stage.leaving, {}};
+}
+HandedOn gradients_left(const StageBytes& stage) {
+  return {stage.returning, stage.shared};
+}
+
 // clang-format off
 constexpr auto kMicrobatch = IndexOf::microbatch;
 constexpr auto kBucket = IndexOf::bucket;
 constexpr auto kNothing = IndexOf::nothing;
 constexpr auto kCompute = Lane::compute;
 constexpr auto kNetwork = Lane::network;
+constexpr auto kEnded = Going::when_ended;
+constexpr auto kBegun = Going::when_begun;
+constexpr auto kNone = MessageEnd::none;
+constexpr auto kSend = MessageEnd::send;
+constexpr auto kReceive = MessageEnd::receive;
 
 constexpr std::array kTable{
-    OpTraits{Op::forward, "F", "forward", kCompute, kMicrobatch, {}, for_forward, forward_cost, forward_memory},
-    OpTraits{Op::backward, "B", "backward", kCompute, kMicrobatch, {}, for_backward, backward_cost, backward_memory},
-    OpTraits{Op::weight, "W", "weight gradients", kCompute, kMicrobatch, {}, own_backward, weight_cost, weight_memory},
-    OpTraits{Op::reduce, "G", "sum of gradients", kNetwork, kBucket, {}, for_reduce, reduce_cost, no_memory},
-    OpTraits{Op::norm, "N", "norm", kCompute, kNothing, {}, all_gradients, free_of_cost, no_memory},
-    OpTraits{Op::update, "U", "update", kCompute, kNothing, {}, for_update, update_cost, no_memory},
-    OpTraits{Op::receive_values, "RF", "receiving values", kNetwork, kMicrobatch, Op::send_values, sent_values, free_of_cost, no_memory},
-    OpTraits{Op::send_values, "SF", "sending values", kNetwork, kMicrobatch, Op::receive_values, own_forward, values_cost, no_memory},
-    OpTraits{Op::receive_gradients, "RB", "receiving gradients", kNetwork, kMicrobatch, Op::send_gradients, sent_gradients, free_of_cost, no_memory},
-    OpTraits{Op::send_gradients, "SB", "sending gradients", kNetwork, kMicrobatch, Op::receive_gradients, own_backward, gradients_cost, no_memory},
-    OpTraits{Op::receive_tied_gradients, "RT", "receiving gradients of shared weights", kNetwork, kMicrobatch, Op::send_tied_gradients, sent_tied_gradients, free_of_cost, no_memory},
-    OpTraits{Op::send_tied_gradients, "ST", "sending gradients of shared weights", kNetwork, kMicrobatch, Op::receive_tied_gradients, own_backward, free_of_cost, no_memory},
-    OpTraits{Op::receive_tied_weights, "RV", "receiving shared weights", kNetwork, kNothing, Op::send_tied_weights, for_receive_tied_weights, free_of_cost, no_memory},
-    OpTraits{Op::send_tied_weights, "SV", "sending shared weights", kNetwork, kNothing, Op::receive_tied_weights, for_send_tied_weights, free_of_cost, no_memory},
-    OpTraits{Op::reduce_norm, "M", "sum of norms", kNetwork, kNothing, {}, own_norm, free_of_cost, no_memory},
-    OpTraits{Op::receive_norms, "RN", "receiving norms", kNetwork, kNothing, Op::send_norms, sent_norms, free_of_cost, no_memory},
-    OpTraits{Op::send_norms, "SN", "sending norms", kNetwork, kNothing, Op::receive_norms, norm_of_mirrors, free_of_cost, no_memory},
-    OpTraits{Op::gather_weights, "A", "gathering weights", kNetwork, kNothing, {}, own_update, reduce_cost, no_memory},
-    OpTraits{Op::share_buffers, "C", "copying buffers", kNetwork, kNothing, {}, nothing, free_of_cost, no_memory},
+    OpTraits{Op::forward, "F", "forward", kCompute, kMicrobatch, kEnded, kNone, {}, for_forward, forward_cost, forward_memory, those_that_read, values_left},
+    OpTraits{Op::backward, "B", "backward", kCompute, kMicrobatch, kEnded, kNone, {}, for_backward, backward_cost, backward_memory, those_it_reads, gradients_left},
+    OpTraits{Op::weight, "W", "weight gradients", kCompute, kMicrobatch, kEnded, kNone, {}, own_backward, weight_cost, weight_memory, nobody, nothing_left},
+    OpTraits{Op::reduce, "G", "sum of gradients", kNetwork, kBucket, kBegun, kNone, {}, for_reduce, reduce_cost, no_memory, nobody, nothing_left},
+    OpTraits{Op::norm, "N", "norm", kCompute, kNothing, kEnded, kNone, {}, all_gradients, free_of_cost, no_memory, nobody, nothing_left},
+    OpTraits{Op::update, "U", "update", kCompute, kNothing, kEnded, kNone, {}, for_update, update_cost, no_memory, nobody, nothing_left},
+    OpTraits{Op::receive_values, "RF", "receiving values", kNetwork, kMicrobatch, kEnded, kReceive, Op::send_values, sent_values, free_of_cost, no_memory, nobody, nothing_left},
+    OpTraits{Op::send_values, "SF", "sending values", kNetwork, kMicrobatch, kBegun, kSend, Op::receive_values, own_forward, values_cost, no_memory, nobody, nothing_left},
+    OpTraits{Op::receive_gradients, "RB", "receiving gradients", kNetwork, kMicrobatch, kEnded, kReceive, Op::send_gradients, sent_gradients, free_of_cost, no_memory, nobody, nothing_left},
+    OpTraits{Op::send_gradients, "SB", "sending gradients", kNetwork, kMicrobatch, kBegun, kSend, Op::receive_gradients, own_backward, gradients_cost, no_memory, nobody, nothing_left},
+    OpTraits{Op::receive_tied_gradients, "RT", "receiving gradients of shared weights", kNetwork, kMicrobatch, kEnded, kReceive, Op::send_tied_gradients, sent_tied_gradients, free_of_cost, no_memory, nobody, nothing_left},
+    OpTraits{Op::send_tied_gradients, "ST", "sending gradients of shared weights", kNetwork, kMicrobatch, kBegun, kSend, Op::receive_tied_gradients, own_backward, free_of_cost, no_memory, nobody, nothing_left},
+    OpTraits{Op::receive_tied_weights, "RV", "receiving shared weights", kNetwork, kNothing, kEnded, kReceive, Op::send_tied_weights, for_receive_tied_weights, free_of_cost, no_memory, nobody, nothing_left},
+    OpTraits{Op::send_tied_weights, "SV", "sending shared weights", kNetwork, kNothing, kBegun, kSend, Op::receive_tied_weights, for_send_tied_weights, free_of_cost, no_memory, nobody, nothing_left},
+    OpTraits{Op::reduce_norm, "M", "sum of norms", kNetwork, kNothing, kEnded, kNone, {}, own_norm, free_of_cost, no_memory, nobody, nothing_left},
+    OpTraits{Op::receive_norms, "RN", "receiving norms", kNetwork, kNothing, kEnded, kReceive, Op::send_norms, sent_norms, free_of_cost, no_memory, nobody, nothing_left},
+    OpTraits{Op::send_norms, "SN", "sending norms", kNetwork, kNothing, kBegun, kSend, Op::receive_norms, norm_of_mirrors, free_of_cost, no_memory, nobody, nothing_left},
+    OpTraits{Op::gather_weights, "A", "gathering weights", kNetwork, kNothing, kEnded, kNone, {}, own_update, reduce_cost, no_memory, nobody, nothing_left},
+    OpTraits{Op::share_buffers, "C", "copying buffers", kNetwork, kNothing, kEnded, kNone, {}, nothing, free_of_cost, no_memory, nobody, nothing_left},
 };
 // clang-format on
 
-constexpr bool is_in_order_of_ops() {
-  for (std::size_t i = 0; i < kTable.size(); ++i) {
-    if (kTable[i].op != static_cast<Op>(i)) {
-      return false;
+static_assert(has_every_op(kTable));
+
+constexpr bool has_both_ends_of_messages() {
+  return std::ranges::all_of(kTable, [](const OpTraits& kind) {
+    if (!kind.other_end) {
+      return kind.end == kNone;
     }
-  }
-  return true;
+    const OpTraits& other = kTable[static_cast<std::size_t>(*kind.other_end)];
+    return other.other_end == kind.op && kind.end != kNone &&
+           other.end == (kind.end == kSend ? kReceive : kSend);
+  });
 }
-static_assert(is_in_order_of_ops());
+static_assert(has_both_ends_of_messages());
 
 }  // namespace
 
@@ -297,19 +324,6 @@ std::span<const OpTraits> op_table() {
 
 const OpTraits& traits(Op op) {
   return kTable.at(static_cast<std::size_t>(op));
-}
-
-bool is_receive(Op op) {
-  switch (op) {
-    case Op::receive_values:
-    case Op::receive_gradients:
-    case Op::receive_tied_gradients:
-    case Op::receive_tied_weights:
-    case Op::receive_norms:
-      return true;
-    default:
-      return false;
-  }
 }
 
 }  // namespace cleave

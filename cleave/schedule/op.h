@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -16,8 +17,11 @@ class Order;
 struct ScheduleCosts;
 struct StageBytes;
 
-// Actions of one lane of a rank run one after the other, in the row's order.
+// What an action keeps busy.
 enum class Lane { compute, network };
+
+// Whether a rank goes on in its row when an action has ended, or has begun.
+enum class Going { when_ended, when_begun };
 
 // What an action's index counts.
 enum class IndexOf { microbatch, bucket, nothing };
@@ -28,22 +32,46 @@ struct MemoryUse {
   Bytes change;  // of what is kept, when it has ended
 };
 
+// What an action leaves in its rank's memory for the stages that take it.
+struct HandedOn {
+  Bytes until_taken;  // until the taker begins
+  Bytes until_done;   // until the taker has ended
+};
+
+enum class MessageEnd { none, send, receive };
+
 struct OpTraits {
   Op op;
   std::string_view letters;  // in the text form: "F"
   std::string_view words;    // "forward"
   Lane lane;
   IndexOf index;
-  std::optional<Op> other_end;  // of a message
+  Going going;
+  MessageEnd end;               // of a message
+  std::optional<Op> other_end;  // of the same message
   // What must have run before it, by a complete or a compute-only schedule.
   std::vector<Action> (*needs)(const Order& order, const Action& action);
   // `split`: the microbatch has a W.
   Seconds (*cost)(const ScheduleCosts& costs, const Action& action, bool split);
   MemoryUse (*memory)(const StageBytes& stage, bool split);
+  // Whose action of the same kind takes what this one hands on.
+  std::vector<StageId> (*takers)(const StageGraph& graph, StageId stage);
+  HandedOn (*hands_on)(const StageBytes& stage);
 };
 
 std::span<const OpTraits> op_table();
 const OpTraits& traits(Op op);
+
+// Whether the table has an entry for every op, in the order of Op.
+template <typename Table>
+constexpr bool has_every_op(const Table& table) {
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (table[i].op != static_cast<Op>(i)) {
+      return false;
+    }
+  }
+  return table.size() == kOps;
+}
 
 inline Lane lane_of(Op op) {
   return traits(op).lane;
@@ -58,8 +86,14 @@ inline bool is_compute(Op op) {
   return lane_of(op) == Lane::compute;
 }
 
-// The end of a message that waits for the other one.
-bool is_receive(Op op);
+inline bool is_send(Op op) {
+  return traits(op).end == MessageEnd::send;
+}
+
+// It waits for the other end.
+inline bool is_receive(Op op) {
+  return traits(op).end == MessageEnd::receive;
+}
 
 // Whether the action adds to the gradients of weights.
 inline bool adds_gradients(Op op, bool split) {

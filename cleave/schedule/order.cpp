@@ -87,6 +87,20 @@ bool Order::crosses(StageId from, StageId to) const {
   return owner(from) != owner(to);
 }
 
+std::vector<StageId> Order::crossing_sources(StageId stage) const {
+  std::vector<StageId> sources = schedule_.graph.sources(stage);
+  std::erase_if(sources,
+                [&](StageId source) { return !crosses(source, stage); });
+  return sources;
+}
+
+std::vector<StageId> Order::crossing_readers(StageId stage) const {
+  std::vector<StageId> readers = schedule_.graph.readers(stage);
+  std::erase_if(readers,
+                [&](StageId reader) { return !crosses(stage, reader); });
+  return readers;
+}
+
 std::optional<Action> Order::completes(StageId stage) const {
   const auto found = completes_.find(stage.value);
   return found == completes_.end() ? std::nullopt

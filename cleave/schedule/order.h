@@ -41,6 +41,10 @@ class Order {
   // Whether the two are stages of different ranks.
   bool crosses(StageId from, StageId to) const;
 
+  // Those stages of other ranks whose values this one reads, and that read its.
+  std::vector<StageId> crossing_sources(StageId stage) const;
+  std::vector<StageId> crossing_readers(StageId stage) const;
+
   // The last action that adds to the stage's gradients; none where nothing goes
   // back.
   std::optional<Action> completes(StageId stage) const;

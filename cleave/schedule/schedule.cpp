@@ -9,9 +9,6 @@
 namespace cleave {
 namespace {
 
-// Far beyond any real schedule; counting up from it cannot overflow.
-constexpr int kLargestNumber = 99'999;
-
 std::string to_text(const Row& row, bool with_stage) {
   std::string text;
   for (const Action& action : row) {

@@ -41,6 +41,7 @@ enum class Op {
   gather_weights,
   share_buffers,
 };
+inline constexpr int kOps = static_cast<int>(Op::share_buffers) + 1;
 
 // Which step an action belongs to, relative to the row's: 0 is this one.
 struct Step {
@@ -130,6 +131,10 @@ struct Schedule {
 // How many sums over replicas (G) the stage has in a step: one per bucket or,
 // where replicas keep only their sections of gradients, per microbatch.
 int reduce_count(const Schedule& schedule, StageId stage);
+
+// The largest number that the text form names: of a stage, a microbatch or a
+// bucket. Far beyond any real schedule; counting up from it cannot overflow.
+inline constexpr int kLargestNumber = 99'999;
 
 // "F0", "SB3", "U"; with the stage in front ("2F0") where a rank has several.
 std::string to_text(const Action& action, bool with_stage = false);

@@ -33,18 +33,14 @@ class Simulator {
       : schedule_(schedule),
         order_(schedule),
         costs_(costs),
-        ends_(schedule.rows.size()),
-        compute_(schedule.rows.size()),
-        network_(schedule.rows.size()),
-        collectives_(schedule.rows.size()) {}
+        ranks_(schedule.rows.size()) {}
 
   // Returns when its last compute ended.
   Seconds step(Timeline* timeline = nullptr) {
     Seconds last;
-    for (std::size_t rank = 0; rank < ends_.size(); ++rank) {
-      compute_[rank] = network_[rank] =
-          std::max({compute_[rank], network_[rank], collectives_[rank]});
-      ends_[rank].clear();
+    for (RankState& rank : ranks_) {
+      rank.free = std::max(rank.free, rank.collectives);
+      rank.ends.clear();
     }
     order_.run([&](Place place) {
       const Action& action = schedule_.rows[place.rank.value][place.position];
@@ -60,30 +56,35 @@ class Simulator {
   }
 
  private:
+  struct RankState {
+    Seconds free;               // when it goes on in its row
+    Seconds collectives;        // when those begun have ended
+    std::vector<Seconds> ends;  // of the actions of this step
+  };
+
   Span run(const Action& action, Rank rank) {
     const OpTraits& kind = traits(action.op);
-    Seconds& lane =
-        (kind.lane == Lane::compute ? compute_ : network_)[rank.value];
-    Seconds start = lane;
-    if (kind.lane == Lane::network && !kind.other_end) {
-      start = std::max(start, collectives_[rank.value]);
+    const bool is_collective =
+        kind.lane == Lane::network && kind.end == MessageEnd::none;
+    RankState& state = ranks_[rank.value];
+    Seconds start = state.free;
+    if (is_collective) {
+      start = std::max(start, state.collectives);
     }
     for (const Action& need : order_.needs(action)) {
       if (const auto from = order_.place(need)) {
-        start = std::max(start, ends_[from->rank.value][from->position]);
+        start = std::max(start, ranks_[from->rank.value].ends[from->position]);
       }
     }
     const bool split = order_.is_split(action.stage, action.index);
     const Seconds end = start + kind.cost(costs_, action, split);
-    if (kind.lane == Lane::compute) {
-      lane = end;
-    } else {
-      lane = start;  // the rank only begins it
-      if (!kind.other_end) {
-        collectives_[rank.value] = end;
-      }
+    if (is_collective) {
+      state.collectives = end;
     }
-    ends_[rank.value].push_back(end);
+    if (kind.going == Going::when_ended) {
+      state.free = end;
+    }
+    state.ends.push_back(end);
     return {action, start, end};
   }
 
@@ -100,10 +101,7 @@ class Simulator {
   const Schedule& schedule_;
   const Order order_;
   const ScheduleCosts& costs_;
-  std::vector<std::vector<Seconds>> ends_;  // by rank, of every action
-  std::vector<Seconds> compute_;            // by rank, when the lane is free
-  std::vector<Seconds> network_;            // by rank, the last begin
-  std::vector<Seconds> collectives_;        // by rank, the last end
+  std::vector<RankState> ranks_;
 };
 
 }  // namespace

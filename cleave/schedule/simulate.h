@@ -26,9 +26,10 @@ struct Timeline {
   double bubble() const;
 };
 
-// Simulates a step, each lane of each rank in its own order, from time zero.
-// Takes a schedule of F, B and W too, and completes it. Throws Error when the
-// validator finds a problem or the costs do not match the stages.
+// Simulates a step from time zero. A rank does its row one action after the
+// other; sends and sums over replicas it only begins, and sums run one after
+// the other. Takes a schedule of F, B and W too, and completes it. Throws Error
+// when the validator finds a problem or the costs do not match the stages.
 Timeline simulate(const Schedule& schedule, const ScheduleCosts& costs);
 
 // The time from step to step when many follow each other: a rank begins its

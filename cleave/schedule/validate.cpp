@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -28,7 +29,8 @@ class Validator {
   explicit Validator(const Schedule& schedule)
       : schedule_(schedule), order_(schedule) {
     for (int rank = 0; const Row& row : schedule.rows) {
-      names_stages_.push_back(!has_only(row, StageId{rank++}));
+      names_stages_.push_back(!has_only(row, StageId{rank}));
+      ++rank;
     }
   }
 
@@ -73,6 +75,7 @@ class Validator {
   void check_stage(StageId stage);
   void check_passes(StageId stage, Op op);
   void check_completeness();
+  void report_missing(const std::vector<Action>& actions);
   void report_missing(StageId stage, Op op, int first, int last);
   void check_waits();
 
@@ -85,10 +88,11 @@ class Validator {
 void Validator::check_actions() {
   for (Rank rank; rank.value < std::ssize(schedule_.rows); ++rank.value) {
     std::set<StageId> elsewhere;  // stages of this row that another rank has
-    for (int position = 0; const Action& action : row_of(rank)) {
-      const Place place{rank, position++};
+    Place place{rank, 0};
+    for (const Action& action : row_of(rank)) {
       const Rank owner = order_.owner(action.stage).value();
-      if (owner != rank && elsewhere.insert(action.stage).second) {
+      if (owner != rank && !elsewhere.contains(action.stage)) {
+        elsewhere.insert(action.stage);
         report(place, stage_text(action.stage) + " is on " + rank_text(owner));
       }
       const Place first = order_.place(action).value();
@@ -97,6 +101,7 @@ void Validator::check_actions() {
       }
       check_range(action, place);
       check_order(action, place);
+      ++place.position;
     }
   }
 }
@@ -146,8 +151,8 @@ void Validator::check_microbatch_order() {
       known = action;
       return std::optional<Action>();
     };
-    for (int position = 0; const Action& action : row_of(rank)) {
-      const Place place{rank, position++};
+    Place place{rank, 0};
+    for (const Action& action : row_of(rank)) {
       std::optional<Action> before;
       if (is_pass(action.op)) {
         before = too_late_after(action, action.op);
@@ -161,15 +166,15 @@ void Validator::check_microbatch_order() {
                spell(action, rank) + " after " + spell(*before, rank) +
                    ": a stage takes the microbatches in order");
       }
+      ++place.position;
     }
   }
 }
 
 void Validator::check_stage(StageId stage) {
   if (!order_.owner(stage)) {
-    const int last = static_cast<int>(schedule_.rows.size()) - 1;
-    const Rank rank{std::clamp(stage.value, 0, std::max(last, 0))};
-    const int end = last < 0 ? 0 : static_cast<int>(row_of(rank).size());
+    const Rank rank{std::min(stage.value, order_.ranks() - 1)};
+    const int end = static_cast<int>(row_of(rank).size());
     report({rank, end}, "no rank has " + stage_text(stage));
     return;
   }
@@ -199,35 +204,42 @@ void Validator::check_passes(StageId stage, Op op) {
 }
 
 // Beside its passes a complete schedule has just what the pass that completes
-// them adds. Microbatches that follow each other are reported as one.
+// them adds; before an evaluation, mirrors may take the first one's buffers.
 void Validator::check_completeness() {
   const Schedule expected = complete(passes_of(schedule_));
   for (Rank rank; rank.value < std::ssize(schedule_.rows); ++rank.value) {
     const std::set<Action> wanted(expected.rows[rank.value].begin(),
                                   expected.rows[rank.value].end());
     const std::set<Action> present(row_of(rank).begin(), row_of(rank).end());
-    for (int position = 0; const Action& action : row_of(rank)) {
-      const Place place{rank, position++};
-      if (!wanted.contains(action) && action.op != Op::share_buffers) {
+    Place place{rank, 0};
+    for (const Action& action : row_of(rank)) {
+      const bool evaluates =
+          action.op == Op::share_buffers && !order_.has_backward();
+      if (!wanted.contains(action) && !evaluates) {
         report(place, spell(action, rank) + " is not needed");
       }
+      ++place.position;
     }
     std::vector<Action> missing;
     std::ranges::set_difference(wanted, present, std::back_inserter(missing));
-    for (std::size_t first = 0, last = 0; first < missing.size();
-         first = ++last) {
-      const auto follows = [&](const Action& action, const Action& next) {
-        return Action{action.op, action.stage, action.index + 1, {}} == next;
-      };
-      while (last + 1 < missing.size() &&
-             follows(missing[last], missing[last + 1])) {
-        ++last;
-      }
-      report_missing(missing[first].stage,
-                     missing[first].op,
-                     missing[first].index,
-                     missing[last].index);
+    report_missing(missing);
+  }
+}
+
+// Actions that follow each other in all but their index are reported as one.
+void Validator::report_missing(const std::vector<Action>& actions) {
+  const auto follows = [](const Action& action, const Action& next) {
+    return Action{action.op, action.stage, action.index + 1, {}} == next;
+  };
+  auto first = actions.begin();
+  while (first != actions.end()) {
+    auto end = std::next(first);
+    while (end != actions.end() && follows(*std::prev(end), *end)) {
+      ++end;
     }
+    report_missing(
+        first->stage, first->op, first->index, std::prev(end)->index);
+    first = end;
   }
 }
 
@@ -269,20 +281,32 @@ void Validator::check_waits() {
   }
 }
 
+// What is wrong with the counts of a schedule, by which all else goes.
+std::optional<std::string> wrong_counts(const Schedule& schedule) {
+  constexpr int kMost = kLargestNumber + 1;
+  if (schedule.rows.empty() || schedule.stages() < 1 ||
+      schedule.microbatches < 1) {
+    return "a schedule needs a rank, a stage and a microbatch";
+  }
+  const std::vector<int>& buckets = schedule.synchronisation.buckets;
+  if (schedule.stages() > kMost || schedule.microbatches > kMost ||
+      std::ranges::any_of(buckets, [](int count) { return count > kMost; })) {
+    return "a schedule has at most " + std::to_string(kMost) +
+           " stages, microbatches and buckets of a stage";
+  }
+  if (!buckets.empty() && std::ssize(buckets) != schedule.stages()) {
+    return "there are buckets of " + std::to_string(buckets.size()) +
+           " stages and not of " + std::to_string(schedule.stages());
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<Problem> problems(const Schedule& schedule) {
-  if (schedule.stages() < 1 || schedule.microbatches < 1) {
-    return {{Rank{0}, 0, "a schedule needs a stage and a microbatch"}};
-  }
-  const Synchronisation& all = schedule.synchronisation;
-  if (all.mirrored() && std::ssize(all.buckets) != schedule.stages()) {
-    return {{Rank{0},
-             0,
-             "there are buckets of " + std::to_string(all.buckets.size()) +
-                 " stages and not of " + std::to_string(schedule.stages())}};
-  }
-  return Validator(schedule).run();
+  const std::optional<std::string> wrong = wrong_counts(schedule);
+  return wrong ? std::vector<Problem>{{Rank{0}, 0, *wrong}}
+               : Validator(schedule).run();
 }
 
 std::string to_text(const std::vector<Problem>& problems,

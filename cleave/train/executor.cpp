@@ -4,6 +4,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "cleave/comm/collectives.h"
@@ -41,13 +42,7 @@ void Executor::perform(const Row& row, std::size_t position, Rank by) {
   const MemoryScope memory(memory_);
   const torch::AutoGradMode gradients(training_);
   const Action& action = row[position];
-  timed(action, by, [&] {
-    if (is_compute(action.op)) {
-      compute(row, position);
-    } else {
-      communicate(action);
-    }
-  });
+  timed(action, by, [&] { (this->*work_of(action.op))(row, position); });
 }
 
 PassResult Executor::finish() {
@@ -59,62 +54,34 @@ PassResult Executor::finish() {
   return std::exchange(result_, {});
 }
 
-void Executor::compute(const Row& row, std::size_t position) {
-  const Action& action = row[position];
-  switch (action.op) {
-    case Op::forward:
-      return forward({action.stage, action.index});
-    case Op::backward:
-      return backward(row, position);
-    case Op::weight:
-      return weight(row, position);
-    case Op::norm:
-      return norm(action);
-    default:
-      return update(action);
-  }
-}
-
-void Executor::communicate(const Action& action) {
-  const Key key{action.stage, action.index};
-  switch (action.op) {
-    case Op::receive_values:
-      return hold(values_, key, receive(action));
-    case Op::receive_gradients:
-      return hold(gradients_, key, receive(action));
-    case Op::send_values:
-      return send_values(key);
-    case Op::send_gradients:
-      return send_gradients(key);
-    case Op::receive_tied_gradients:
-      return receive_tied_gradients(key);
-    case Op::send_tied_gradients:
-      return send_tied_gradients(key);
-    case Op::receive_tied_weights:
-      return receive_tied_weights(action.stage);
-    case Op::send_tied_weights:
-      return send_tied_weights(action.stage);
-    case Op::receive_norms:
-      return receive_norms(action.stage);
-    case Op::send_norms:
-      return send_norms(action.stage);
-    default:
-      return synchronise(action);
-  }
-}
-
-// Together with the mirrors.
-void Executor::synchronise(const Action& action) {
-  switch (action.op) {
-    case Op::reduce:
-      return reduce(action);
-    case Op::reduce_norm:
-      return own(action.stage).update->reduce_norms(norms_.at(action.stage));
-    case Op::gather_weights:
-      return gather_weights(action);
-    default:
-      return share_buffers(action);
-  }
+Executor::Work Executor::work_of(Op op) {
+  struct Entry {
+    Op op;
+    Work work;
+  };
+  static constexpr std::array kTable{
+      Entry{Op::forward, &Executor::forward},
+      Entry{Op::backward, &Executor::backward},
+      Entry{Op::weight, &Executor::weight},
+      Entry{Op::reduce, &Executor::reduce},
+      Entry{Op::norm, &Executor::norm},
+      Entry{Op::update, &Executor::update},
+      Entry{Op::receive_values, &Executor::receive_values},
+      Entry{Op::send_values, &Executor::send_values},
+      Entry{Op::receive_gradients, &Executor::receive_gradients},
+      Entry{Op::send_gradients, &Executor::send_gradients},
+      Entry{Op::receive_tied_gradients, &Executor::receive_tied_gradients},
+      Entry{Op::send_tied_gradients, &Executor::send_tied_gradients},
+      Entry{Op::receive_tied_weights, &Executor::receive_tied_weights},
+      Entry{Op::send_tied_weights, &Executor::send_tied_weights},
+      Entry{Op::reduce_norm, &Executor::reduce_norm},
+      Entry{Op::receive_norms, &Executor::receive_norms},
+      Entry{Op::send_norms, &Executor::send_norms},
+      Entry{Op::gather_weights, &Executor::gather_weights},
+      Entry{Op::share_buffers, &Executor::share_buffers},
+  };
+  static_assert(has_every_op(kTable));
+  return kTable.at(static_cast<std::size_t>(op)).work;
 }
 
 // Does the work of an action, notes it, and says what went wrong with it.
@@ -153,8 +120,9 @@ void Executor::record(const Action& action,
   }
 }
 
-void Executor::forward(const Key& key) {
-  const auto [stage, microbatch] = key;
+void Executor::forward(const Row& row, std::size_t position) {
+  const auto& [op, stage, microbatch, step] = row[position];
+  const Key key{stage, microbatch};
   const Batch& batch = pass_->microbatches.at(microbatch);
   // A layer that changes its input in place must not have changed those of
   // other microbatches, which are parts of the same tensor, for autograd.
@@ -221,7 +189,7 @@ void Executor::backward(const Row& row, std::size_t position) {
     }
   }
   if (!tied.empty()) {
-    hold(tied_gradients_to_send_, key, std::move(tied));
+    hold(tied_gradients_to_send_, key, tied);
   }
   if (!order().is_split(action.stage, action.index)) {
     stage.stage.weights(number, found);
@@ -259,7 +227,7 @@ GradientFound Executor::begin_sums_behind(const Row& row,
     complete->push_back(*bucket);
     while (is_sum(next) &&
            std::ranges::find(*complete, row[next].index) != complete->end()) {
-      reduce(row[next]);
+      begin_sum(row[next]);
       ++next;
     }
   };
@@ -272,29 +240,34 @@ Values Executor::given_to(StageId stage,
   return stage == stages.back() ? std::exchange(values, {}) : values;
 }
 
-void Executor::hand_on(const Key& key, Values outputs) {
-  const std::vector<StageId> readers = graph().readers(key.first);
-  for (const StageId reader : readers) {
-    const bool stays = rank_of(reader) == pipeline_.rank();
-    hold(stays ? values_ : values_to_send_,
-         {stays ? reader : key.first, key.second},
-         given_to(reader, readers, outputs));
+void Executor::hand_on(const Key& key, const Values& outputs) {
+  const auto [stage, microbatch] = key;
+  if (!order().crossing_readers(stage).empty()) {
+    hold(values_to_send_, key, outputs);
+  }
+  for (const StageId reader : graph().readers(stage)) {
+    if (!order().crosses(stage, reader)) {
+      hold(values_, {reader, microbatch}, outputs);
+    }
   }
 }
 
-void Executor::hand_back(const Key& key, Values gradients) {
-  const std::vector<StageId> sources = graph().sources(key.first);
-  for (const StageId source : sources) {
-    const bool stays = rank_of(source) == pipeline_.rank();
-    hold(stays ? gradients_ : gradients_to_send_,
-         {stays ? source : key.first, key.second},
-         given_to(source, sources, gradients));
+void Executor::hand_back(const Key& key, const Values& gradients) {
+  const auto [stage, microbatch] = key;
+  if (!order().crossing_sources(stage).empty()) {
+    hold(gradients_to_send_, key, gradients);
+  }
+  for (const StageId source : graph().sources(stage)) {
+    if (!order().crosses(source, stage)) {
+      hold(gradients_, {source, microbatch}, gradients);
+    }
   }
 }
 
-void Executor::hold(Held& where, const Key& key, Values values) {
+void Executor::hold(Held& where, const Key& key, const Values& values) {
   const std::lock_guard lock(mutex_);
-  where[key] = std::move(values);
+  Values& held = where[key];
+  held.insert(held.end(), values.begin(), values.end());
 }
 
 Values Executor::take(Held& from, const Key& key) {

@@ -48,45 +48,51 @@ class Executor : public ActionPerformer {
   using Key = std::pair<StageId, int>;
   using Held = std::map<Key, Values>;
 
-  void compute(const Row& row, std::size_t position);
-  void communicate(const Action& action);
-  void synchronise(const Action& action);
+  // What is done for an action, which stands at this position of the row.
+  using Work = void (Executor::*)(const Row& row, std::size_t position);
+  static Work work_of(Op op);
+
+  void forward(const Row& row, std::size_t position);
+  void backward(const Row& row, std::size_t position);
+  void weight(const Row& row, std::size_t position);
+  void reduce(const Row& row, std::size_t position);
+  void norm(const Row& row, std::size_t position);
+  void update(const Row& row, std::size_t position);
+  void receive_values(const Row& row, std::size_t position);
+  void send_values(const Row& row, std::size_t position);
+  void receive_gradients(const Row& row, std::size_t position);
+  void send_gradients(const Row& row, std::size_t position);
+  void receive_tied_gradients(const Row& row, std::size_t position);
+  void send_tied_gradients(const Row& row, std::size_t position);
+  void receive_tied_weights(const Row& row, std::size_t position);
+  void send_tied_weights(const Row& row, std::size_t position);
+  void reduce_norm(const Row& row, std::size_t position);
+  void receive_norms(const Row& row, std::size_t position);
+  void send_norms(const Row& row, std::size_t position);
+  void gather_weights(const Row& row, std::size_t position);
+  void share_buffers(const Row& row, std::size_t position);
+
   void timed(const Action& action, Rank by, const std::function<void()>& work);
   void record(const Action& action, Seconds start, Seconds end, Rank by);
 
-  void forward(const Key& key);
   void evaluate(const Key& key, const Values& outputs);
-  void backward(const Row& row, std::size_t position);
-  void weight(const Row& row, std::size_t position);
   static Values given_to(StageId stage,
                          const std::vector<StageId>& stages,
                          Values& values);
-  void hand_on(const Key& key, Values outputs);
-  void hand_back(const Key& key, Values gradients);
+  void hand_on(const Key& key, const Values& outputs);
+  void hand_back(const Key& key, const Values& gradients);
   GradientFound begin_sums_behind(const Row& row, std::size_t position);
 
-  void reduce(const Action& action);
+  void begin_sum(const Action& action);
   void finish_sums(OwnStage& own);
-  void norm(const Action& action);
   at::Tensor clip_factor();
-  void update(const Action& action);
-  void gather_weights(const Action& action);
-  void share_buffers(const Action& action);
-
-  void send_values(const Key& key);
-  void send_gradients(const Key& key);
-  void receive_tied_gradients(const Key& key);
-  void send_tied_gradients(const Key& key);
   void take_tied_gradients(const Key& key);
-  void receive_tied_weights(StageId stage);
-  void send_tied_weights(StageId stage);
-  void send_norms(StageId stage);
-  void receive_norms(StageId stage);
 
   std::vector<std::pair<Rank, Tag>> sources_of(const Action& receive) const;
   std::vector<std::pair<Rank, Tag>> tie_sources_of(const Action& receive) const;
   Values receive(const Action& action);
-  void hold(Held& where, const Key& key, Values values);
+  // Behind what is held there already: that of another source.
+  void hold(Held& where, const Key& key, const Values& values);
   Values take(Held& from, const Key& key);
   OwnStage& own(StageId stage) const;
   const Order& order() const { return pass_->schedule->order(); }
@@ -94,9 +100,7 @@ class Executor : public ActionPerformer {
   const Synchronisation& synchronisation() const {
     return pass_->schedule->schedule().synchronisation;
   }
-  bool is_last(StageId stage) const {
-    return stage.value + 1 == std::ssize(placement_);
-  }
+  bool is_last(StageId stage) const { return graph().readers(stage).empty(); }
   Rank rank_of(StageId stage) const { return placement_.at(stage.value); }
   Tag tie_tag(Channel channel,
               const TieLink& tie,

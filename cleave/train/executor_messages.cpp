@@ -18,11 +18,11 @@ std::vector<std::pair<Rank, Tag>> Executor::sources_of(
     sources.emplace_back(rank_of(from), tag);
   };
   if (op == Op::receive_values) {
-    for (const StageId source : graph().sources(stage)) {
+    for (const StageId source : order().crossing_sources(stage)) {
       add(source, {Channel::values, stage.value, Microbatch{index}});
     }
   } else if (op == Op::receive_gradients) {
-    for (const StageId reader : graph().readers(stage)) {
+    for (const StageId reader : order().crossing_readers(stage)) {
       add(reader, {Channel::gradients, stage.value, Microbatch{index}});
     }
   } else if (op == Op::receive_norms) {
@@ -90,10 +90,20 @@ Values Executor::receive(const Action& action) {
   return all;
 }
 
-void Executor::send_values(const Key& key) {
-  const auto& [stage, microbatch] = key;
-  Values values = take(values_to_send_, key);
-  const std::vector<StageId> readers = graph().readers(stage);
+void Executor::receive_values(const Row& row, std::size_t position) {
+  const Action& action = row[position];
+  hold(values_, {action.stage, action.index}, receive(action));
+}
+
+void Executor::receive_gradients(const Row& row, std::size_t position) {
+  const Action& action = row[position];
+  hold(gradients_, {action.stage, action.index}, receive(action));
+}
+
+void Executor::send_values(const Row& row, std::size_t position) {
+  const auto& [op, stage, microbatch, step] = row[position];
+  Values values = take(values_to_send_, {stage, microbatch});
+  const std::vector<StageId> readers = order().crossing_readers(stage);
   for (const StageId reader : readers) {
     pipeline_.send(rank_of(reader),
                    {Channel::values, reader.value, Microbatch{microbatch}},
@@ -101,10 +111,10 @@ void Executor::send_values(const Key& key) {
   }
 }
 
-void Executor::send_gradients(const Key& key) {
-  const auto& [stage, microbatch] = key;
-  Values gradients = take(gradients_to_send_, key);
-  const std::vector<StageId> sources = graph().sources(stage);
+void Executor::send_gradients(const Row& row, std::size_t position) {
+  const auto& [op, stage, microbatch, step] = row[position];
+  Values gradients = take(gradients_to_send_, {stage, microbatch});
+  const std::vector<StageId> sources = order().crossing_sources(stage);
   for (const StageId source : sources) {
     pipeline_.send(rank_of(source),
                    {Channel::gradients, source.value, Microbatch{microbatch}},
@@ -112,13 +122,13 @@ void Executor::send_gradients(const Key& key) {
   }
 }
 
-void Executor::receive_tied_gradients(const Key& key) {
+void Executor::receive_tied_gradients(const Row& row, std::size_t position) {
+  const Action& action = row[position];
   Values gradients;
-  for (const auto& [from, tag] :
-       sources_of({Op::receive_tied_gradients, key.first, key.second, {}})) {
+  for (const auto& [from, tag] : sources_of(action)) {
     gradients.push_back(pipeline_.receive(from, tag).at(0));
   }
-  hold(tied_gradients_, key, std::move(gradients));
+  hold(tied_gradients_, {action.stage, action.index}, gradients);
 }
 
 // What later stages found for weights that this one shares is added first.
@@ -144,7 +154,8 @@ void Executor::take_tied_gradients(const Key& key) {
   }
 }
 
-void Executor::send_tied_gradients(const Key& key) {
+void Executor::send_tied_gradients(const Row& row, std::size_t position) {
+  const Key key{row[position].stage, row[position].index};
   OwnStage& stage = own(key.first);
   Values gradients;
   {
@@ -168,7 +179,8 @@ void Executor::send_tied_gradients(const Key& key) {
 
 // The owner writes to a shared weight again only after the next step's
 // gradients, which come after the others have read it.
-void Executor::receive_tied_weights(StageId stage) {
+void Executor::receive_tied_weights(const Row& row, std::size_t position) {
+  const StageId stage = row[position].stage;
   const torch::NoGradGuard no_grad;
   for (const TieLink& tie : own(stage).ties) {
     if (tie.earlier) {
@@ -181,8 +193,8 @@ void Executor::receive_tied_weights(StageId stage) {
   }
 }
 
-void Executor::send_tied_weights(StageId stage) {
-  for (const TieLink& tie : own(stage).ties) {
+void Executor::send_tied_weights(const Row& row, std::size_t position) {
+  for (const TieLink& tie : own(row[position].stage).ties) {
     if (tie.later) {
       pipeline_.send(rank_of(*tie.later),
                      tie_tag(Channel::tied_weight, tie, *tie.later),

@@ -11,7 +11,11 @@
 
 namespace cleave {
 
-void Executor::reduce(const Action& action) {
+void Executor::reduce(const Row& row, std::size_t position) {
+  begin_sum(row[position]);
+}
+
+void Executor::begin_sum(const Action& action) {
   const std::pair sum(action.stage, action.index);
   {
     const std::lock_guard lock(mutex_);
@@ -38,7 +42,13 @@ void Executor::finish_sums(OwnStage& stage) {
   });
 }
 
-void Executor::norm(const Action& action) {
+void Executor::reduce_norm(const Row& row, std::size_t position) {
+  const StageId stage = row[position].stage;
+  own(stage).update->reduce_norms(norms_.at(stage));
+}
+
+void Executor::norm(const Row& row, std::size_t position) {
+  const Action& action = row[position];
   const torch::NoGradGuard no_grad;
   OwnStage& stage = own(action.stage);
   finish_sums(stage);
@@ -47,7 +57,8 @@ void Executor::norm(const Action& action) {
   norms_[action.stage] = std::move(norms);
 }
 
-void Executor::send_norms(StageId stage) {
+void Executor::send_norms(const Row& row, std::size_t position) {
+  const StageId stage = row[position].stage;
   const at::Tensor norms = [&] {
     const std::lock_guard lock(mutex_);
     return norms_.at(stage);
@@ -60,9 +71,8 @@ void Executor::send_norms(StageId stage) {
   }
 }
 
-void Executor::receive_norms(StageId stage) {
-  for (const auto& [from, tag] :
-       sources_of({Op::receive_norms, stage, 0, {}})) {
+void Executor::receive_norms(const Row& row, std::size_t position) {
+  for (const auto& [from, tag] : sources_of(row[position])) {
     const Message norms = pipeline_.receive(from, tag);
     const std::lock_guard lock(mutex_);
     norms_[StageId{tag.index}] = norms.at(0);
@@ -87,9 +97,9 @@ at::Tensor Executor::clip_factor() {
   return *clip_factor_;
 }
 
-void Executor::update(const Action& action) {
+void Executor::update(const Row& row, std::size_t position) {
   const torch::NoGradGuard no_grad;
-  OwnStage& stage = own(action.stage);
+  OwnStage& stage = own(row[position].stage);
   if (synchronisation().clips) {
     stage.update->scale(clip_factor());
   } else {
@@ -101,18 +111,19 @@ void Executor::update(const Action& action) {
   }
 }
 
-void Executor::gather_weights(const Action& action) {
-  OwnStage& stage = own(action.stage);
+void Executor::gather_weights(const Row& row, std::size_t position) {
+  OwnStage& stage = own(row[position].stage);
   stage.update->gather_weights();
   stage.stage.network().renew_copies();
 }
 
 // What layers keep beside their weights (the averages of a batch norm) comes
 // from other data on every replica; the first one's counts.
-void Executor::share_buffers(const Action& action) {
+void Executor::share_buffers(const Row& row, std::size_t position) {
   const torch::NoGradGuard no_grad;
   std::vector<at::Tensor> buffers;
-  for (const auto& [name, tensor] : own(action.stage).stage.network().state()) {
+  for (const auto& [name, tensor] :
+       own(row[position].stage).stage.network().state()) {
     if (!tensor.requires_grad()) {
       buffers.push_back(tensor);
     }

@@ -13,21 +13,21 @@
 namespace cleave {
 namespace {
 
-TEST(PeakInFlight, counts_forwards_whose_backward_has_not_run) {
-  EXPECT_EQ(peak_in_flight(parse_schedule("rank 0: F0 F1 B0 F2 B1 B2\n"
-                                          "rank 1: F0 B0 F1 B1 F2 B2\n")),
+TEST(MostKept, counts_forwards_whose_backward_has_not_run) {
+  EXPECT_EQ(most_kept(parse_schedule("rank 0: F0 F1 B0 F2 B1 B2\n"
+                                     "rank 1: F0 B0 F1 B1 F2 B2\n")),
             (std::vector<int>{2, 1}));
 }
 
-TEST(PeakInFlight, counts_every_stage_of_a_rank_for_itself) {
-  EXPECT_EQ(peak_in_flight(parse_schedule("rank 0: 0F0 0F1 1F0 1B0 1F1 1B1 0B0 "
-                                          "0B1\n")),
+TEST(MostKept, counts_every_stage_of_a_rank_for_itself) {
+  EXPECT_EQ(most_kept(parse_schedule("rank 0: 0F0 0F1 1F0 1B0 1F1 1B1 0B0 "
+                                     "0B1\n")),
             (std::vector<int>{2, 1}));
 }
 
-TEST(PeakInFlight, does_not_count_what_is_kept_for_weights) {
-  EXPECT_EQ(peak_in_flight(parse_schedule("rank 0: F0 B0 F1 B1 W0 W1\n")),
-            (std::vector<int>{1}));
+TEST(MostKept, counts_what_is_kept_for_weights) {
+  EXPECT_EQ(most_kept(parse_schedule("rank 0: F0 B0 F1 B1 W0 W1\n")),
+            (std::vector<int>{2}));
 }
 
 // The most that a rank needs which alone does this row.
@@ -334,7 +334,9 @@ TEST(RowPeaks, are_what_timelines_have_without_messages_in_flight) {
     for (int i = 0; i < 20; ++i) {
       std::vector<StageBytes> bytes = random.next_bytes(schedule.stages());
       for (StageBytes& stage : bytes) {
-        stage.leaving = stage.returning = stage.shared = {};
+        stage.leaving = {};
+        stage.returning = {};
+        stage.shared = {};
       }
       const Timeline timeline =
           simulate(schedule, random.next(schedule.stages()));

@@ -220,7 +220,7 @@ TEST(Schedules, interleaved_keeps_less_than_one_more_group_than_1f1b) {
 TEST(Schedules, gpipe_keeps_every_microbatch_on_every_stage) {
   for (int stages = 1; stages <= 8; ++stages) {
     for (int microbatches = 1; microbatches <= 12; ++microbatches) {
-      EXPECT_EQ(peak_in_flight(make_schedule(
+      EXPECT_EQ(most_kept(make_schedule(
                     "gpipe", {.ranks = stages, .microbatches = microbatches})),
                 std::vector<int>(stages, microbatches));
     }
@@ -230,7 +230,7 @@ TEST(Schedules, gpipe_keeps_every_microbatch_on_every_stage) {
 TEST(Schedules, one_f_one_b_keeps_one_microbatch_per_stage_to_the_end) {
   for (int stages = 1; stages <= 8; ++stages) {
     for (int microbatches = 1; microbatches <= 12; ++microbatches) {
-      const std::vector<int> peak = peak_in_flight(make_schedule(
+      const std::vector<int> peak = most_kept(make_schedule(
           "1f1b", {.ranks = stages, .microbatches = microbatches}));
       ASSERT_EQ(peak.size(), stages);
       for (int stage = 0; stage < stages; ++stage) {

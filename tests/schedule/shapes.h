@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "cleave/schedule/generators/registry.h"
+#include "cleave/schedule/memory.h"
 
 namespace cleave {
 
@@ -59,6 +61,22 @@ void for_all_synchronisations(Schedule schedule, Test test) {
       }
     }
   }
+}
+
+// What every rank needs at most, without messages in flight.
+inline std::vector<Bytes> row_peaks(const Schedule& schedule,
+                                    const std::vector<StageBytes>& stages) {
+  std::vector<Bytes> peaks;
+  for (const std::vector<MemoryUse>& row : memory_uses(schedule, stages)) {
+    Bytes now;
+    Bytes peak;
+    for (const MemoryUse& use : row) {
+      peak = std::max({peak, now + use.needed, now + use.change});
+      now += use.change;
+    }
+    peaks.push_back(peak);
+  }
+  return peaks;
 }
 
 // Stage i on rank i.

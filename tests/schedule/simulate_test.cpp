@@ -202,6 +202,15 @@ TEST(Simulate, clipping_makes_every_update_wait_for_the_last_norm) {
             "F0 1-2, B0 2-4, U 6-7");
 }
 
+TEST(Simulate, a_receive_holds_up_what_stands_behind_it) {
+  const Timeline timeline =
+      simulate(parse_schedule("rank 0: F0 SF0 RB0 F1 SF1 B0 RB1 B1 U\n"
+                              "rank 1: RF0 F0 B0 SB0 RF1 F1 B1 SB1 U\n"),
+               even_costs(2, {Seconds{1}, Seconds{2}}));
+  EXPECT_EQ(to_text(timeline.rows[0]), "F0 0-1, F1 4-5, B0 5-7, B1 8-10");
+  EXPECT_EQ(to_text(timeline.rows[1]), "F0 1-2, B0 2-4, F1 5-6, B1 6-8");
+}
+
 // The next forward needs them.
 TEST(Period, has_the_gathering_of_weights_in_it) {
   Schedule schedule = mirrored("rank 0: F0 B0\n", {1});

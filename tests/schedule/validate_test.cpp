@@ -256,11 +256,34 @@ TEST(Validate, numbers_below_zero_do_not_exist) {
 TEST(Validate, an_empty_schedule_has_problems) {
   EXPECT_EQ(to_text(problems(Schedule{}), Schedule{}),
             "rank 0:\n"
-            "        ^ no rank has stage 0\n");
+            "        ^ a schedule needs a rank, a stage and a microbatch\n");
   const Schedule nothing{0, 0, {}, {}};
-  EXPECT_EQ(to_text(problems(nothing), nothing),
-            "rank 0:\n"
-            "        ^ a schedule needs a stage and a microbatch\n");
+  EXPECT_EQ(problems(nothing), problems(Schedule{}));
+}
+
+// Such a number would have to be counted up to.
+TEST(Validate, counts_must_be_such_as_a_text_can_name) {
+  const std::string text =
+      "a schedule has at most 100000 stages, microbatches and buckets of a "
+      "stage";
+  const std::vector<Problem> expected{{Rank{0}, 0, text}};
+  const Schedule one = parse_schedule("rank 0: F0 B0 U\n");
+  Schedule many = one;
+  many.microbatches = 2'000'000'000;
+  EXPECT_EQ(problems(many), expected);
+  many = one;
+  many.graph = StageGraph(2'000'000'000);
+  EXPECT_EQ(problems(many), expected);
+  many = one;
+  many.synchronisation.buckets = {2'000'000'000};
+  EXPECT_EQ(problems(many), expected);
+}
+
+TEST(Validate, buffers_are_copied_only_where_nothing_goes_back) {
+  EXPECT_EQ(shown("rank 0: C F0\n"), "");
+  EXPECT_EQ(shown("rank 0: C F0 B0 U\n"),
+            "rank 0: C F0 B0 U\n"
+            "        ^ C is not needed\n");
 }
 
 TEST(Validate, a_backward_must_not_come_before_its_forward) {

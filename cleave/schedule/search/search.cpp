@@ -340,23 +340,6 @@ std::optional<Schedule> search_schedule(const SearchProblem& problem) {
   return best ? std::optional(std::move(best->schedule)) : std::nullopt;
 }
 
-std::optional<Seconds> rough_period(const SearchProblem& problem) {
-  constexpr std::size_t kRules = 8;
-  RowsScorer scorer(problem, split_stages(problem, false));
-  scorer.allow(kEffortForLists, kLeastTrials);
-  ListScheduler lists(scorer);
-  const std::vector<ListRule> rules = list_rules(problem);
-  std::optional<Seconds> shortest;
-  for (std::size_t i = 0; i < std::min(kRules, rules.size()); ++i) {
-    const auto rows = lists.run(rules[i * kRuleStride % rules.size()]);
-    const auto score = rows ? scorer.score(*rows) : std::nullopt;
-    if (score && (!shortest || score->period < shortest->value)) {
-      shortest = Seconds{score->period};
-    }
-  }
-  return shortest;
-}
-
 Seconds least_period(const ScheduleCosts& costs,
                      const std::vector<Rank>& placement,
                      int microbatches) {

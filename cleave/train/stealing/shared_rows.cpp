@@ -10,12 +10,12 @@ namespace {
 // Cuts a row into units and finds what each must wait for in it.
 class RowCutter {
  public:
-  RowCutter(const Order& order, Rank rank)
-      : order_(order), rank_(rank), row_(order.schedule().rows[rank.value]) {
+  RowCutter(const Order& order, const Row& row) : order_(order), row_(row) {
     for (const Action& action : row_) {
       if (action.op == Op::backward) {
         const bool split = order.is_split(action.stage, action.index);
-        ++(split ? split_ : whole_)[action.stage];
+        std::map<StageId, int>& counts = split ? split_ : whole_;
+        ++counts[action.stage];
       }
     }
   }
@@ -79,7 +79,6 @@ class RowCutter {
   }
 
   const Order& order_;
-  Rank rank_;
   const Row& row_;
   std::vector<WorkUnit> units_;
   std::map<Action, int> unit_of_;
@@ -96,12 +95,9 @@ Bytes memory_of(const WorkUnit& unit,
                 const std::vector<StageBytes>& stages) {
   Bytes most;
   for (std::size_t i = unit.first; i < unit.end; ++i) {
-    Bytes leaves;
-    for (std::size_t takers = takers_of(row[i], graph).size(); takers > 0;
-         --takers) {
-      const HandedOn handed = handed_on_by(row[i], stages);
-      leaves += handed.until_taken + handed.until_done;
-    }
+    const HandedOn handed = handed_on_by(row[i], stages);
+    const Bytes leaves = takers_of(row[i], graph).size() *
+                         (handed.until_taken + handed.until_done);
     most = std::max({most, uses[i].needed, uses[i].change + leaves});
   }
   return most;
@@ -120,7 +116,7 @@ std::vector<SharedRow> shared_rows(const Order& order,
     SharedRow& shared = rows.emplace_back();
     shared.row = &row;
     shared.slack = slack.at(rank.value);
-    shared.units = RowCutter(order, rank).run();
+    shared.units = RowCutter(order, row).run();
     for (WorkUnit& unit : shared.units) {
       unit.memory =
           memory_of(unit, row, uses[rank.value], schedule.graph, stages);
