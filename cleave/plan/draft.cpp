@@ -152,7 +152,11 @@ Bytes Draft::smallest_budget() const {
   Bytes too_little;
   for (int round = 0; round < kRounds; ++round) {
     const Bytes middle{(too_little.value + enough.value) / 2};
-    (with_budget(middle).best_cut(false) ? enough : too_little) = middle;
+    if (with_budget(middle).best_cut(false)) {
+      enough = middle;
+    } else {
+      too_little = middle;
+    }
   }
   return enough;
 }
@@ -180,10 +184,12 @@ std::optional<CutDraft> Draft::best_cut(bool moves_cuts) const {
       for (const int by : {-1, 1, -2, 2, -4, 4}) {
         std::vector<int> moved = *cut;
         moved[stage] += by;
-        if (moved[stage] <= moved[stage - 1] ||
-            moved[stage] >= moved[stage + 1] || trials-- <= 0) {
+        const bool has_layers =
+            moved[stage] > moved[stage - 1] && moved[stage] < moved[stage + 1];
+        if (!has_layers || trials <= 0) {
           continue;
         }
+        --trials;
         std::optional<CutDraft> other = fitting_at(moved);
         if (other && (!best || other->step < best->step)) {
           best = std::move(other);

@@ -16,8 +16,8 @@ std::vector<StageBytes> memory_of(const std::vector<StagePrediction>& stages);
 ScheduleCosts costs_of(const Plan& plan);
 
 // For every rank, what its row may keep and need in memory beside what is
-// fixed: the bound of its row in order, for any timing, and a quarter more
-// where ranks steal work, within `budgets`. A budget of zero is none.
+// fixed: the bound of its row in order, for any timing. Where ranks steal work
+// it is a quarter more, within the devices' budgets.
 std::vector<Bytes> row_limits(const Schedule& schedule,
                               const std::vector<StagePrediction>& stages,
                               const std::vector<PlannedDevice>& devices,

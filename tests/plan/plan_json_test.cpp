@@ -8,7 +8,6 @@
 
 #include "cleave/plan/make_plan.h"
 #include "cleave/plan/plan.h"
-#include "cleave/plan/profile.h"
 #include "cleave/schedule/complete.h"
 #include "cleave/schedule/generators/registry.h"
 #include "cleave/schedule/op.h"
@@ -582,110 +581,6 @@ TEST(PlanFile, says_in_which_file_the_mistake_is) {
             file.string() +
                 ": format is missing. Add it: a whole number from 0 to "
                 "2147483647.");
-}
-
-TEST(ProfileJson, reading_gives_back_exactly_what_was_written) {
-  RandomValues random;
-  for (int i = 0; i < 200; ++i) {
-    Profile profile{.model = random.name(),
-                    .microbatch = random.whole(1, INT64_MAX),
-                    .device = random.name(),
-                    .measured = static_cast<int>(random.whole(0, 100)),
-                    .overhead = {random.time(),
-                                 random.time(),
-                                 random.time(),
-                                 random.time()},
-                    .layers = {}};
-    for (std::int64_t s = random.whole(0, 4); s > 0; --s) {
-      profile.layers.push_back({.name = random.name(),
-                                .forward = random.time(),
-                                .backward = random.time(),
-                                .weight = random.time(),
-                                .update = random.time(),
-                                .parameters = random.bytes(),
-                                .copies = random.bytes(),
-                                .activations = random.bytes() - random.bytes(),
-                                .kept_for_weights = random.bytes(),
-                                .working = random.bytes(),
-                                .backward_need = random.bytes(),
-                                .whole_need = random.bytes(),
-                                .weight_need = random.bytes(),
-                                .crossing = random.bytes(),
-                                .loose = random.bytes()});
-    }
-    for (int tie = random.count(0, 2); tie > 0; --tie) {
-      profile.ties.push_back({random.count(0, 5), random.count(6, 9)});
-    }
-    ASSERT_EQ(parse_profile(to_json(profile), "profile"), profile);
-  }
-}
-
-constexpr const char* kProfile = R"({
-  "model": "m", "microbatch": 1, "device": "cpu", "measured": 1,
-  "layers": [{"name": "a", "forward_ms": 1, "backward_ms": 2,
-              "parameter_bytes": 3, "activation_bytes": -4,
-              "working_bytes": 5, "backward_need_bytes": 6,
-              "whole_need_bytes": 7, "weight_need_bytes": 8,
-              "crossing_bytes": 9}]})";
-
-TEST(ProfileJson, what_a_model_need_not_have_may_be_left_out) {
-  EXPECT_EQ(parse_profile(kProfile, "p"),
-            (Profile{.model = "m",
-                     .device = "cpu",
-                     .measured = 1,
-                     .layers = {{.name = "a",
-                                 .forward = {0.001},
-                                 .backward = {0.002},
-                                 .parameters = {3},
-                                 .activations = {-4},
-                                 .working = {5},
-                                 .backward_need = {6},
-                                 .whole_need = {7},
-                                 .weight_need = {8},
-                                 .crossing = {9}}}}));
-}
-
-constexpr std::array kProfileDamages{
-    Damage{"\"activation_bytes\": -4,",
-           "",
-           "p: layers[0].activation_bytes is missing. Add it: a whole number."},
-    Damage{"\"weight_need_bytes\": 8,",
-           "",
-           "p: layers[0].weight_need_bytes is missing. Add it: a whole number "
-           "of at least 0."},
-    Damage{"\"crossing_bytes\": 9",
-           "\"crossing_bytes\": -9",
-           "p: layers[0].crossing_bytes is -9. It must be a whole number of at "
-           "least 0."},
-    Damage{"\"forward_ms\"",
-           "\"forwards_ms\"",
-           "p: layers[0].forwards_ms is no known key. Did you mean "
-           "forward_ms?"},
-    Damage{"\"measured\": 1",
-           "\"measured\": 1, \"overhead\": {\"forward_ms\": 1}",
-           "p: overhead.backward_ms is missing. Add it: a number of "
-           "milliseconds, at least 0."},
-    Damage{"\"measured\": 1",
-           "\"measured\": 1, \"ties\": [{\"earlier\": 0, \"late\": 1}]",
-           "p: ties[0].late is no known key. Did you mean later?"},
-};
-
-TEST(ProfileJson, damage_is_an_error_that_names_source_and_key) {
-  for (const Damage& damage : kProfileDamages) {
-    EXPECT_EQ(error_of([&] { parse_profile(damaged(kProfile, damage), "p"); }),
-              damage.message);
-  }
-}
-
-TEST(ProfileFile, can_be_saved_and_used_again) {
-  const TemporaryFolder folder;
-  const Profile profile{.model = "net",
-                        .microbatch = 4,
-                        .device = "cpu:0",
-                        .measured = 1,
-                        .layers = {{.name = "a", .forward = {0.001}}}};
-  save_profile(profile, folder / "profile.json");
-  EXPECT_EQ(load_profile(folder / "profile.json"), profile);
 }
 
 }  // namespace
