@@ -107,7 +107,7 @@ CutDraft Draft::cut_at(std::vector<int> first_layers) const {
 
 std::vector<Bytes> Draft::peaks(
     const Schedule& passes, const std::vector<StagePrediction>& stages) const {
-  std::vector<Bytes> peaks = peak_bytes(passes, memory_of(stages));
+  std::vector<Bytes> peaks = in_order_bounds(passes, stages);
   const std::vector<Bytes> fixed =
       fixed_bytes(placement_, stages, peaks.size());
   for (std::size_t rank = 0; rank < peaks.size(); ++rank) {

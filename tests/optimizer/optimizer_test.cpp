@@ -263,7 +263,7 @@ TEST(ParameterGroups, the_first_that_fits_says_decay_and_rate) {
   EXPECT_EQ(decayed({{.pattern = "*.weigh?", .rate = 2}}),
             (Values{0.5, 0.5, 0.75}));
   EXPECT_EQ(decayed({{.pattern = "*t*.*e*", .rate = 2}}),
-            (Values{0.5, 0.5, 0.75}));
+            (Values{0.75, 0.5, 0.75}));
   EXPECT_EQ(decayed({{.pattern = "out.*s", .rate = 2}}),
             (Values{0.75, 0.75, 0.5}));
   EXPECT_EQ(decayed({{.pattern = "*a*a*a*a*a*a*a*a*a*a*a*a*b", .rate = 2}}),
