@@ -7,6 +7,7 @@
 #include "cleave/data/order.h"
 #include "cleave/error.h"
 #include "cleave/plan/measure/device_specs.h"
+#include "cleave/plan/predict.h"
 #include "cleave/schedule/complete.h"
 
 namespace cleave {
@@ -306,7 +307,8 @@ Evaluation TrainerCore::evaluate(const Dataset& data) {
   double loss = 0;
   std::int64_t correct = 0;
   std::int64_t count = 0;
-  const BatchOrder order(data.size(), plan_.batch, 0, {.shuffle = false});
+  const BatchOrder order(
+      data.size(), evaluation_batch(plan_), 0, {.shuffle = false});
   for (std::int64_t i = 0; i < order.steps(); ++i) {
     const Portion portion = own_portion(std::ssize(order.indices(i)));
     const Passes passes =
