@@ -163,6 +163,7 @@ Plan plan_of(const Config& config,
   if (!config.parallel.plan.empty()) {
     Plan saved = load_plan(config.parallel.plan);
     check_plan(saved, model.layer_names(), layer_ties(model));
+    check_devices(saved, devices);
     saved.steals = saved.steals && !are_processes;
     return saved;
   }

@@ -14,21 +14,12 @@ namespace cleave {
 
 namespace {
 
-std::string too_few(const Mesh& mesh, std::int64_t there) {
-  return "the plan uses " + std::to_string(mesh.ranks()) +
-         " devices, but there are " + std::to_string(there);
-}
-
 // The plan, if it is one of the model that these devices can run.
 const Plan& checked(const Plan& plan,
                     const Model& model,
                     const Devices& devices) {
   check_plan(plan, model.layer_names(), layer_ties(model));
-  const Mesh mesh = mesh_of(plan);
-  if (std::ssize(devices) < mesh.ranks()) {
-    fail(too_few(mesh, std::ssize(devices)),
-         "Give it the devices the plan was made for.");
-  }
+  check_devices(plan, devices);
   for (const Device& device : devices) {
     if (device.threads < 1) {
       fail("device '" + device.name + "' has " +
@@ -42,7 +33,8 @@ const Plan& checked(const Plan& plan,
 
 void check_world(const Mesh& mesh, const World& world) {
   if (world.ranks() < mesh.ranks()) {
-    fail(too_few(mesh, world.ranks()) + " ranks",
+    fail("the plan has " + std::to_string(mesh.ranks()) +
+             " ranks, and the job " + std::to_string(world.ranks()),
          "Start as many ranks as the plan has devices.");
   }
 }

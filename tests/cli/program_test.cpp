@@ -355,6 +355,20 @@ TEST_F(Program, a_schedule_edited_by_hand_runs_in_that_order) {
       << refused.output;
 }
 
+TEST_F(Program, a_plan_for_more_devices_than_there_are_is_refused) {
+  const std::string config = small_config();
+  const std::string file = path("plan.json");
+  ASSERT_EQ(cleave("plan " + config +
+                   " --devices.use cpu:2 --parallel.stages 2 --save " + file)
+                .code,
+            0);
+  for (const char* verb : {"plan ", "train "}) {
+    expect_refused(
+        verb + config + " --devices.use cpu:1 --parallel.plan " + file,
+        {"the plan uses 2 devices, but there is 1"});
+  }
+}
+
 TEST_F(Program, a_schedule_can_be_given_as_text) {
   const std::string config = small_config();
   std::ofstream(path("s.txt")) << "rank 0: F0 F1 B0 W0 B1 W1\n"

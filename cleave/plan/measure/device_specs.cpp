@@ -1,5 +1,9 @@
 #include "cleave/plan/measure/device_specs.h"
 
+#include "cleave/counted.h"
+#include "cleave/error.h"
+#include "cleave/mesh.h"
+
 namespace cleave {
 
 std::vector<LayerTie> layer_ties(const Model& model) {
@@ -22,6 +26,16 @@ std::vector<DeviceSpec> device_specs(const Devices& devices) {
                      .memory = device.memory});
   }
   return specs;
+}
+
+void check_devices(const Plan& plan, const Devices& devices) {
+  const std::int64_t needed = mesh_of(plan).ranks();
+  const std::int64_t there = std::ssize(devices);
+  if (there < needed) {
+    fail("the plan uses " + counted(needed, "device") + ", but there " +
+             (there == 1 ? "is " : "are ") + std::to_string(there),
+         "Give it the devices the plan was made for.");
+  }
 }
 
 }  // namespace cleave

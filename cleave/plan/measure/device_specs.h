@@ -16,4 +16,7 @@ std::vector<LayerTie> layer_ties(const Model& model);
 // does.
 std::vector<DeviceSpec> device_specs(const Devices& devices);
 
+// Throws Error where there are fewer devices than the plan has ranks.
+void check_devices(const Plan& plan, const Devices& devices);
+
 }  // namespace cleave
