@@ -12,6 +12,8 @@
 #include "cleave/schedule/complete.h"
 #include "cleave/schedule/generators/registry.h"
 #include "cleave/train/stealing/turns.h"
+#include "networks.h"
+#include "reference.h"
 
 namespace cleave {
 namespace {
@@ -317,6 +319,24 @@ TEST(Turns, wait_for_what_has_not_arrived) {
   turns.open({1}, 1, rows[1]);
   EXPECT_FALSE(turns.begin({1}, [](const Turn&) { return false; }));
   EXPECT_TRUE(turns.begin({1}, all_arrived));
+}
+
+// ---- with real work ----
+
+// Ranks that steal from each other also exchange norms.
+TEST(Stealing, a_v_that_clips_has_the_bits_of_one_device) {
+  const Case& network = cases()[3];
+  const Model model = network.make();
+  const std::vector<Batch> batches = draw_batches(network);
+  const Training training{.clip = 0.5, .seed = 11};
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, training);
+  Plan plan = plan_of(
+      model, cuts_of(model.size(), 4).back(), "zb-v", kMicrobatches, kBatch, 2);
+  plan.steals = true;
+  for (int time = 0; time < 5; ++time) {
+    expect_same_run(model, plan, batches, training, expected);
+  }
 }
 
 }  // namespace
