@@ -3,6 +3,7 @@
 
 #include "cleave/cli/run.h"
 #include "cleave/cli/verbs.h"
+#include "cleave/counted.h"
 
 namespace cleave {
 namespace {
@@ -33,9 +34,10 @@ void merge_stages(const MergeArguments& arguments) {
     std::cout << report.dump(2) << '\n';
     return;
   }
-  std::cout << "Merged " << saved.stages.size() << " stages (" << tensors
-            << " tensors, " << to_text(size) << ", step " << saved.step
-            << ") into " << file.string() << "; read back, bit for bit equal.\n"
+  std::cout << "Merged " << counted(std::ssize(saved.stages), "stage") << " ("
+            << tensors << " tensors, " << to_text(size) << ", step "
+            << saved.step << ") into " << file.string()
+            << "; read back, bit for bit equal.\n"
             << "Next: cleave evaluate " << folder.config().string()
             << " --model " << file.string() << '\n';
 }

@@ -5,17 +5,29 @@
 namespace cleave {
 namespace {
 
+// One walk through the name. Where it fails, the last '*' takes one letter
+// more: what an earlier one could take, the last one can.
 bool fits_pattern(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) {
-    return name.empty();
+  std::size_t next = 0;  // of the pattern
+  std::size_t at = 0;    // of the name
+  std::size_t star = std::string_view::npos;
+  std::size_t taken = 0;  // of the name, behind what the star takes
+  while (at < name.size()) {
+    if (next < pattern.size() && pattern[next] == '*') {
+      star = next++;
+      taken = at;
+    } else if (next < pattern.size() &&
+               (pattern[next] == '?' || pattern[next] == name[at])) {
+      ++next;
+      ++at;
+    } else if (star != std::string_view::npos) {
+      next = star + 1;
+      at = ++taken;
+    } else {
+      return false;
+    }
   }
-  if (pattern.front() == '*') {
-    return fits_pattern(pattern.substr(1), name) ||
-           (!name.empty() && fits_pattern(pattern, name.substr(1)));
-  }
-  return !name.empty() &&
-         (pattern.front() == '?' || pattern.front() == name.front()) &&
-         fits_pattern(pattern.substr(1), name.substr(1));
+  return pattern.find_first_not_of('*', next) == std::string_view::npos;
 }
 
 }  // namespace

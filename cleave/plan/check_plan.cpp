@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,12 +19,36 @@ namespace {
 
 using Names = std::vector<std::string>;
 
+// Far beyond any real plan; products of these fit an int.
+constexpr std::int64_t kMostRanks = 65'536;
+constexpr int kMostMicrobatches = 99'999;  // as many as a row can name
+
 bool contains(const Names& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
 std::string stage_text(int stage) {
   return "stage " + std::to_string(stage);
+}
+
+void check_sizes(const Plan& plan) {
+  const std::int64_t ranks = plan.replicas * std::ssize(plan.devices);
+  if (ranks > kMostRanks) {
+    fail("the plan has " + counted(ranks, "rank"),
+         "Take at most " + std::to_string(kMostRanks) + ".");
+  }
+  const int microbatches = plan.schedule.microbatches;
+  const std::int64_t all = std::int64_t{plan.replicas} * microbatches;
+  if (microbatches > kMostMicrobatches ||
+      all > std::numeric_limits<int>::max()) {
+    fail("the plan has " + counted(microbatches, "microbatch") +
+             " on each of " + counted(plan.replicas, "replica"),
+         "Take at most " + std::to_string(kMostMicrobatches) +
+             ", and fewer where there are many replicas.");
+  }
+  if (plan.stages.empty()) {
+    fail("the plan has no stages", "Give it at least one.");
+  }
 }
 
 void check_numbers(const Plan& plan) {
@@ -42,14 +69,71 @@ void check_numbers(const Plan& plan) {
              "replica can",
          "Set \"steals\" to false, or \"replicas\" to 1.");
   }
-  if (plan.stages.empty()) {
-    fail("the plan has no stages", "Give it at least one.");
-  }
+  check_sizes(plan);
   if (plan.prediction &&
       (plan.prediction->stages.size() != plan.stages.size() ||
        plan.prediction->peaks.size() != plan.devices.size())) {
     fail("the plan's prediction is of other stages or devices",
          "Delete the prediction: a plan runs without.");
+  }
+}
+
+// What a stage's buckets must be where there are replicas.
+void check_bucket_layers(const StagePlan& stage, const std::string& name) {
+  std::set<std::string> seen;
+  for (const Names& bucket : stage.buckets) {
+    for (const std::string& layer : bucket) {
+      if (!contains(stage.layers, layer)) {
+        fail("a bucket of " + name + " has '" + layer +
+                 "', which is no layer of that stage",
+             "Name layers of the stage, or plan again.");
+      }
+      if (!seen.insert(layer).second) {
+        fail("layer '" + layer + "' stands twice in the buckets of " + name,
+             "Delete one of them.");
+      }
+    }
+  }
+}
+
+void check_buckets(const Plan& plan) {
+  for (int i = 0; const StagePlan& stage : plan.stages) {
+    const std::string name = stage_text(i);
+    if (plan.replicas == 1 && !stage.buckets.empty()) {
+      fail(name + " has buckets, but there is one replica", "Delete them.");
+    }
+    if (plan.replicas > 1 && stage.buckets.empty()) {
+      fail(name + " has no buckets, but there are " +
+               std::to_string(plan.replicas) + " replicas",
+           "Plan again, or name its layers in a bucket.");
+    }
+    check_bucket_layers(stage, name);
+    ++i;
+  }
+}
+
+// What the plan and its schedule both say.
+void check_frame(const Plan& plan) {
+  const Schedule& schedule = plan.schedule;
+  if (schedule.stages() != std::ssize(plan.stages)) {
+    fail("the plan has " + counted(std::ssize(plan.stages), "stage") +
+             " and a schedule of " + counted(schedule.stages(), "stage"),
+         "Make them agree.");
+  }
+  for (const StageTie& tie : schedule.graph.ties()) {
+    if (!schedule.graph.contains(tie.earlier) ||
+        !schedule.graph.contains(tie.later) || tie.later <= tie.earlier) {
+      fail("the plan ties " + stage_text(tie.earlier.value) + " to " +
+               stage_text(tie.later.value),
+           "Tie an earlier stage to a later one.");
+    }
+  }
+  const Synchronisation& all = schedule.synchronisation;
+  const Schedule frame =
+      schedule_frame(plan, schedule.graph.ties(), all.shard_states, all.clips);
+  if (all != frame.synchronisation) {
+    fail("the plan's schedule sums other buckets than the stages have",
+         "Plan again.");
   }
 }
 
@@ -138,6 +222,13 @@ void check_layers(const Plan& plan, const Names& layers) {
 
 }  // namespace
 
+void check_plan(const Plan& plan) {
+  check_numbers(plan);
+  check_buckets(plan);
+  check_frame(plan);
+  check_schedule(plan);
+}
+
 void check_plan(const Plan& plan,
                 const std::vector<std::string>& layers,
                 const std::vector<LayerTie>& ties) {
@@ -147,7 +238,7 @@ void check_plan(const Plan& plan,
     fail("the plan's ties are not those of the model's shared weights",
          "Plan again: which stages share weights depends on the cuts.");
   }
-  check_schedule(plan);
+  check_plan(plan);
 }
 
 }  // namespace cleave

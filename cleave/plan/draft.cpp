@@ -80,7 +80,7 @@ CutDraft Draft::cut_at(std::vector<int> first_layers) const {
 
 std::vector<Bytes> Draft::peaks(
     const Schedule& passes, const std::vector<StagePrediction>& stages) const {
-  std::vector<Bytes> peaks = peak_bytes(passes, memory_of(stages));
+  std::vector<Bytes> peaks = in_order_bounds(passes, stages);
   const std::vector<Bytes> fixed =
       fixed_bytes(placement_, stages, peaks.size());
   for (std::size_t rank = 0; rank < peaks.size(); ++rank) {
@@ -125,7 +125,11 @@ Bytes Draft::smallest_budget() const {
   Bytes too_little;
   for (int round = 0; round < kRounds; ++round) {
     const Bytes middle{(too_little.value + enough.value) / 2};
-    (with_budget(middle).best_cut(false) ? enough : too_little) = middle;
+    if (with_budget(middle).best_cut(false)) {
+      enough = middle;
+    } else {
+      too_little = middle;
+    }
   }
   return enough;
 }
@@ -153,10 +157,12 @@ std::optional<CutDraft> Draft::best_cut(bool moves_cuts) const {
       for (const int by : {-1, 1, -2, 2, -4, 4}) {
         std::vector<int> moved = *cut;
         moved[stage] += by;
-        if (moved[stage] <= moved[stage - 1] ||
-            moved[stage] >= moved[stage + 1] || trials-- <= 0) {
+        const bool has_layers =
+            moved[stage] > moved[stage - 1] && moved[stage] < moved[stage + 1];
+        if (!has_layers || trials <= 0) {
           continue;
         }
+        --trials;
         std::optional<CutDraft> other = fitting_at(moved);
         if (other && (!best || other->step < best->step)) {
           best = std::move(other);

@@ -54,7 +54,6 @@ class JsonWriter {
   static Json value(bool truth) { return truth; }
   static Json value(int number) { return number; }
   static Json value(std::int64_t number) { return number; }
-  static Json value(double number) { return number; }
   static Json value(const std::string& text) { return text; }
   static Json value(Bytes bytes) { return bytes.value; }
   static Json value(Seconds time) { return to_milliseconds(time); }
@@ -122,9 +121,6 @@ class JsonReader {
   void read(const char* key, std::int64_t& number, std::int64_t least) {
     number = fields_.whole(key, least);
   }
-  void read(const char* key, double& share, std::int64_t) {
-    share = fields_.share(key);
-  }
   void read(const char* key, std::string& text, std::int64_t) {
     text = fields_.text(key);
   }
@@ -142,11 +138,6 @@ class JsonReader {
   }
   void read(const char* key, StageId& stage, std::int64_t) {
     stage.value = static_cast<int>(fields_.whole(key, 0, INT_MAX));
-  }
-  void read(const char* key, std::vector<Bytes>& list, std::int64_t) {
-    for (const std::int64_t bytes : fields_.wholes(key)) {
-      list.push_back({bytes});
-    }
   }
   void read(const char* key,
             std::vector<std::vector<std::string>>& lists,

@@ -148,12 +148,11 @@ std::vector<std::string> JsonFields::texts(const std::string& key) const {
 std::int64_t JsonFields::whole(const std::string& key,
                                std::int64_t least,
                                std::int64_t most) const {
-  std::string kind = "a whole number";
-  if (most != INT64_MAX) {
-    kind += " from " + std::to_string(least) + " to " + std::to_string(most);
-  } else if (least != INT64_MIN) {
-    kind += " of at least " + std::to_string(least);
-  }
+  const std::string kind =
+      "a whole number" +
+      (most == INT64_MAX
+           ? " of at least " + std::to_string(least)
+           : " from " + std::to_string(least) + " to " + std::to_string(most));
   const auto in_range = [&](const Json& json) {
     return is_whole(json) && json.get<std::int64_t>() >= least &&
            json.get<std::int64_t>() <= most;
@@ -166,24 +165,14 @@ bool JsonFields::truth(const std::string& key) const {
   return find(key, "true or false", is_truth).get<bool>();
 }
 
-double JsonFields::number(const std::string& key,
-                          const std::string& kind,
-                          double most) const {
-  const auto in_range = [&](const Json& json) {
-    return json.is_number() && json.get<double>() >= 0 &&
-           json.get<double>() <= most;
-  };
-  return find(key, kind, in_range).get<double>();
-}
-
-double JsonFields::share(const std::string& key) const {
-  return number(key, "a number from 0 to 1", 1);
-}
-
 Seconds JsonFields::milliseconds(const std::string& key) const {
   constexpr double kMost = 9e9;  // as many picoseconds as std::int64_t holds
-  const double value =
-      number(key, "a number of milliseconds, at least 0", kMost);
+  const auto in_range = [](const Json& json) {
+    return json.is_number() && json.get<double>() >= 0 &&
+           json.get<double>() <= kMost;
+  };
+  const auto value =
+      find(key, "a number of milliseconds, at least 0", in_range).get<double>();
   return from_picoseconds(std::llround(value * 1e9));
 }
 
@@ -195,16 +184,6 @@ std::vector<std::pair<const Json*, std::string>> JsonFields::items(
     found.emplace_back(&list[i], path_of(key) + "[" + std::to_string(i) + "]");
   }
   return found;
-}
-
-std::vector<std::int64_t> JsonFields::wholes(const std::string& key) const {
-  const auto is_list_of_counts = [](const Json& json) {
-    return json.is_array() && std::ranges::all_of(json, [](const Json& item) {
-             return is_whole(item) && item.get<std::int64_t>() >= 0;
-           });
-  };
-  return find(key, "a list of whole numbers of at least 0", is_list_of_counts)
-      .get<std::vector<std::int64_t>>();
 }
 
 std::vector<std::vector<std::string>> JsonFields::lists_of_texts(

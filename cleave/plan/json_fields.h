@@ -43,13 +43,11 @@ class JsonFields {
                      std::int64_t least,
                      std::int64_t most = INT64_MAX) const;
   bool truth(const std::string& key) const;
-  double share(const std::string& key) const;
   Seconds milliseconds(const std::string& key) const;
 
   // The objects of the list behind a key, each with its path.
   std::vector<std::pair<const Json*, std::string>> items(
       const std::string& key) const;
-  std::vector<std::int64_t> wholes(const std::string& key) const;
   std::vector<std::vector<std::string>> lists_of_texts(
       const std::string& key) const;
 
@@ -64,11 +62,6 @@ class JsonFields {
   const Json& find(const std::string& key,
                    const std::string& kind,
                    const std::function<bool(const Json&)>& is_kind) const;
-
-  // A number from 0 to `most`; `kind` says so in words.
-  double number(const std::string& key,
-                const std::string& kind,
-                double most) const;
 
   const Json& json_;
   std::string source_;

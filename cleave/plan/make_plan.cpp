@@ -22,18 +22,6 @@
 namespace cleave {
 namespace {
 
-Synchronisation synchronisation_of(const Plan& plan,
-                                   const PlanRequest& request) {
-  Synchronisation all{.clips = request.clips};
-  if (request.replicas > 1) {
-    all.shard_states = request.shard_states;
-    for (const StagePlan& stage : plan.stages) {
-      all.buckets.push_back(static_cast<int>(stage.buckets.size()));
-    }
-  }
-  return all;
-}
-
 // The plan without its schedule.
 Plan frame_of(const Candidate& candidate, const PlanRequest& request) {
   const Draft& draft = *candidate.draft;
@@ -67,11 +55,14 @@ Plan finished(const Candidate& candidate,
               const std::optional<Schedule>& given) {
   Plan plan = frame_of(candidate, request);
   Schedule schedule = given.value_or(candidate.passes);
-  schedule.graph =
-      StageGraph(candidate.draft->stages(),
-                 stage_ties(candidate.cut.first_layers,
-                            candidate.draft->scaled().profile.ties));
-  schedule.synchronisation = synchronisation_of(plan, request);
+  const Schedule frame =
+      schedule_frame(plan,
+                     stage_ties(candidate.cut.first_layers,
+                                candidate.draft->scaled().profile.ties),
+                     request.shard_states,
+                     request.clips);
+  schedule.graph = frame.graph;
+  schedule.synchronisation = frame.synchronisation;
   if (!Order(schedule).is_complete()) {
     schedule = complete(schedule);
   }

@@ -1,6 +1,7 @@
 #include "cleave/plan/plan.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cleave/mesh.h"
 
@@ -25,6 +26,24 @@ std::vector<int> first_layers_of(const Plan& plan) {
     first.push_back(first.back() + static_cast<int>(stage.layers.size()));
   }
   return first;
+}
+
+Schedule schedule_frame(const Plan& plan,
+                        std::vector<StageTie> ties,
+                        ShardStates shard_states,
+                        bool clips) {
+  Schedule frame;
+  frame.graph =
+      StageGraph(static_cast<int>(plan.stages.size()), std::move(ties));
+  frame.synchronisation.clips = clips;
+  if (plan.replicas > 1) {
+    frame.synchronisation.shard_states = shard_states;
+    for (const StagePlan& stage : plan.stages) {
+      frame.synchronisation.buckets.push_back(
+          static_cast<int>(stage.buckets.size()));
+    }
+  }
+  return frame;
 }
 
 std::vector<StageTie> stage_ties(const std::vector<int>& first_layers,

@@ -62,7 +62,7 @@ struct PlannedDevice {
 };
 
 struct StagePlan {
-  Rank rank;  // in its replica
+  Rank rank;  // in its replica, as the schedule's rows say
   std::vector<std::string> layers;
   // Layers whose gradients replicas sum together, in the order in which a
   // backward completes them. Empty: there is one replica.
@@ -104,7 +104,8 @@ struct Prediction {
 };
 
 // Who computes what, in which order: complete, to be saved, read back, edited
-// and run. The prediction explains it and can be left out.
+// and run. The prediction explains it and can be left out. Some facts stand in
+// the schedule too; check_plan() compares them.
 struct Plan {
   std::string model;
   std::int64_t batch = 1;
@@ -128,10 +129,11 @@ std::vector<Rank> placement_of(const Plan& plan);
 // The first layer of every stage, and the number of layers at the end.
 std::vector<int> first_layers_of(const Plan& plan);
 
-// As JSON that a person can edit, with times in milliseconds. Reading checks
-// types and ranges and throws Error that names file and key; a plan of an older
-// format is refused. check_plan() compares with a model. Saving replaces the
-// file as a whole or not at all.
+// As JSON that a person can edit, with times in milliseconds. Of a prediction,
+// what its stages cost and what was compared is saved. Reading makes the rest
+// again, so that it is true of a plan that was edited. Reading checks types,
+// ranges and the plan itself, and throws Error that names the file. A plan of
+// another format is refused. Saving replaces the file as a whole or not at all.
 std::string to_json(const Plan& plan);
 Plan parse_plan(const std::string& json, const std::string& source);
 void save_plan(const Plan& plan, const std::filesystem::path& file);
@@ -141,9 +143,20 @@ Plan load_plan(const std::filesystem::path& file);
 std::vector<StageTie> stage_ties(const std::vector<int>& first_layers,
                                  const std::vector<LayerTie>& ties);
 
-// Throws Error unless the plan's stages hold exactly `layers`, in order, none
-// empty, its numbers make sense, and its schedule is one of these stages and
-// can run.
+// The schedule of the plan's stages and replicas, without rows and
+// microbatches. With one replica nothing is divided, whatever `shard_states`
+// says.
+Schedule schedule_frame(const Plan& plan,
+                        std::vector<StageTie> ties,
+                        ShardStates shard_states,
+                        bool clips);
+
+// Throws Error unless the plan's numbers make sense, what it says twice agrees,
+// and its schedule can run. To be called before anything else uses the plan.
+void check_plan(const Plan& plan);
+
+// The same, and its stages must hold exactly these layers, in order, none
+// empty, with these ties.
 void check_plan(const Plan& plan,
                 const std::vector<std::string>& layers,
                 const std::vector<LayerTie>& ties = {});

@@ -1,7 +1,11 @@
+#include <algorithm>
+#include <utility>
+
 #include "cleave/atomic_file.h"
 #include "cleave/error.h"
 #include "cleave/plan/json_describe.h"
 #include "cleave/plan/plan.h"
+#include "cleave/plan/predict.h"
 
 namespace cleave {
 namespace {
@@ -22,10 +26,19 @@ struct UpdateText {
   bool clips = false;
 };
 
+// What a prediction is made from.
+struct PredictionText {
+  std::vector<StagePrediction> stages;
+  std::vector<MeshTried> compared;
+
+  bool operator==(const PredictionText&) const = default;
+};
+
 // A plan as its file has it.
 struct PlanFile {
   int format = kPlanFormat;
   Plan plan;
+  std::optional<PredictionText> prediction;
   std::vector<StageTie> ties;
   UpdateText updates;
   ScheduleText schedule;
@@ -107,11 +120,8 @@ void describe(Fields& fields, Mesh& mesh) {
   fields("peak_bytes", mesh.peak);
 }
 
-template <class Fields, Either<Prediction> Predicted>
+template <class Fields, Either<PredictionText> Predicted>
 void describe(Fields& fields, Predicted& prediction) {
-  fields("step_ms", prediction.step);
-  fields("bubble", prediction.bubble);
-  fields("peak_bytes", prediction.peaks);
   fields("stages", prediction.stages);
   fields.optional("compared", prediction.compared);
 }
@@ -130,7 +140,7 @@ void describe(Fields& fields, File& file) {
   fields("schedule", file.schedule);
   fields("steals", plan.steals);
   fields.optional("in_order_because", plan.in_order_because);
-  fields.optional("prediction", plan.prediction);
+  fields.optional("prediction", file.prediction);
 }
 
 namespace {
@@ -157,9 +167,12 @@ ShardStates shard_states_in(const PlanFile& file, const std::string& source) {
 
 Schedule schedule_in(const PlanFile& file, const std::string& source) {
   const ScheduleText& text = file.schedule;
-  Schedule schedule;
-  schedule.graph =
-      StageGraph(static_cast<int>(file.plan.stages.size()), file.ties);
+  std::vector<StageTie> ties = file.ties;
+  std::ranges::sort(ties);  // as stage_ties() has them
+  Schedule schedule = schedule_frame(file.plan,
+                                     std::move(ties),
+                                     shard_states_in(file, source),
+                                     file.updates.clips);
   schedule.microbatches = text.microbatches;
   for (int rank = 0; const std::string& row : text.rows) {
     try {
@@ -171,16 +184,22 @@ Schedule schedule_in(const PlanFile& file, const std::string& source) {
     }
     ++rank;
   }
-  schedule.synchronisation.clips = file.updates.clips;
-  const ShardStates shard_states = shard_states_in(file, source);
-  if (file.plan.replicas > 1) {
-    schedule.synchronisation.shard_states = shard_states;
-    for (const StagePlan& stage : file.plan.stages) {
-      schedule.synchronisation.buckets.push_back(
-          static_cast<int>(stage.buckets.size()));
-    }
-  }
   return schedule;
+}
+
+// The plan's prediction is made again: its rows may have been edited.
+void check_and_predict(PredictionText* prediction,
+                       Plan& plan,
+                       const std::string& source) {
+  try {
+    check_plan(plan);
+    if (prediction != nullptr) {
+      plan.prediction = predict(plan, std::move(prediction->stages));
+      plan.prediction->compared = std::move(prediction->compared);
+    }
+  } catch (const Error& error) {
+    fail(source + ": " + error.problem(), error.fix());
+  }
 }
 
 }  // namespace
@@ -196,6 +215,9 @@ std::string to_json(const Plan& plan) {
   for (Rank rank; rank.value < std::ssize(schedule.rows); ++rank.value) {
     file.schedule.rows.push_back(to_text(schedule.rows[rank.value], rank));
   }
+  if (plan.prediction) {
+    file.prediction = {plan.prediction->stages, plan.prediction->compared};
+  }
   return to_pretty_text(to_json_of(file));
 }
 
@@ -205,6 +227,8 @@ Plan parse_plan(const std::string& json, const std::string& source) {
   PlanFile file = read_struct<PlanFile>(root, source, "");
   file.plan.schedule_name = file.schedule.name;
   file.plan.schedule = schedule_in(file, source);
+  check_and_predict(
+      file.prediction ? &*file.prediction : nullptr, file.plan, source);
   return std::move(file.plan);
 }
 

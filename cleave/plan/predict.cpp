@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "cleave/error.h"
 #include "cleave/plan/picoseconds.h"
+#include "cleave/schedule/complete.h"
 #include "cleave/schedule/memory.h"
 #include "cleave/schedule/order.h"
 
@@ -20,6 +22,77 @@ std::vector<Rank> placement_in(const Schedule& schedule) {
     placement.push_back(order.owner(stage).value());
   }
   return placement;
+}
+
+// Forwards alone: nothing is kept for a way back. So all that crosses a cut
+// waits in a message, as much as the gradient that would come back.
+std::vector<StageBytes> evaluation_memory(
+    const StageGraph& graph, const std::vector<StagePrediction>& stages) {
+  std::vector<StageBytes> memory;
+  for (StageId stage; stage.value < std::ssize(stages); ++stage.value) {
+    StageBytes& own = memory.emplace_back();
+    own.forward_need = stages[stage.value].memory.forward_need;
+    for (const StageId reader : graph.readers(stage)) {
+      own.leaving =
+          std::max(own.leaving, stages[reader.value].memory.returning);
+    }
+  }
+  return memory;
+}
+
+// For every rank, of a batch of so many microbatches.
+std::vector<Bytes> evaluation_bounds(const Schedule& schedule,
+                                     const std::vector<StagePrediction>& stages,
+                                     int microbatches) {
+  return peak_bytes(
+      with_microbatches(evaluation_of(schedule), microbatches, microbatches),
+      evaluation_memory(schedule.graph, stages));
+}
+
+double all_bytes(const StagePrediction& stage) {
+  const StageBytes& memory = stage.memory;
+  double sum = 0;
+  for (const Bytes each : {memory.kept,
+                           memory.kept_for_weights,
+                           memory.forward_need,
+                           memory.backward_need,
+                           memory.whole_need,
+                           memory.weight_need,
+                           memory.sums,
+                           memory.leaving,
+                           memory.returning,
+                           memory.shared,
+                           stage.fixed}) {
+    sum += static_cast<double>(each.value);
+  }
+  return sum;
+}
+
+double all_seconds(const StageCost& cost) {
+  return cost.forward.value + cost.backward.value + cost.weight.value +
+         cost.update.value + cost.values.value + cost.gradients.value +
+         cost.reduce.value;
+}
+
+// Sums over a step must not overflow.
+void check_stages(const Plan& plan,
+                  const std::vector<StagePrediction>& stages) {
+  constexpr double kMostBytes = 1e18;
+  constexpr double kMostSeconds = 1e6;
+  const char* const fix = "Delete the prediction: a plan runs without.";
+  if (stages.size() != plan.stages.size()) {
+    fail("the plan's prediction is of other stages", fix);
+  }
+  double bytes = 0;
+  double seconds = 0;
+  for (const StagePrediction& stage : stages) {
+    bytes += all_bytes(stage);
+    seconds += all_seconds(stage.cost);
+  }
+  const double times = plan.schedule.microbatches;
+  if (bytes * times > kMostBytes || seconds * times > kMostSeconds) {
+    fail("the plan's prediction has times or bytes that are too large", fix);
+  }
 }
 
 }  // namespace
@@ -62,11 +135,50 @@ std::vector<Bytes> fixed_bytes(const std::vector<Rank>& placement,
   return fixed;
 }
 
+std::vector<Bytes> in_order_bounds(const Schedule& schedule,
+                                   const std::vector<StagePrediction>& stages) {
+  std::vector<Bytes> bounds = peak_bytes(schedule, memory_of(stages));
+  const std::vector<Bytes> evaluating = evaluation_bounds(schedule, stages, 1);
+  for (std::size_t rank = 0; rank < bounds.size(); ++rank) {
+    bounds[rank] = std::max(bounds[rank], evaluating[rank]);
+  }
+  return bounds;
+}
+
+std::int64_t evaluation_batch(const Plan& plan) {
+  if (!plan.prediction) {
+    return plan.batch;
+  }
+  const std::vector<StagePrediction>& stages = plan.prediction->stages;
+  const std::vector<Bytes> bounds = in_order_bounds(plan.schedule, stages);
+  const auto fits = [&](int microbatches) {
+    const std::vector<Bytes> needed =
+        evaluation_bounds(plan.schedule, stages, microbatches);
+    return std::ranges::equal(needed, bounds, std::ranges::less_equal());
+  };
+  const int all = plan.schedule.microbatches;
+  if (fits(all)) {
+    return plan.batch;
+  }
+  int most = 1;  // always fits
+  for (int too_many = all; too_many - most > 1;) {
+    const int middle = most + (too_many - most) / 2;
+    if (fits(middle)) {
+      most = middle;
+    } else {
+      too_many = middle;
+    }
+  }
+  // No microbatch of a step has fewer samples than this.
+  const std::int64_t samples = plan.batch / plan.replicas / all;
+  return most * samples * plan.replicas;
+}
+
 std::vector<Bytes> row_limits(const Schedule& schedule,
                               const std::vector<StagePrediction>& stages,
                               const std::vector<PlannedDevice>& devices,
                               bool steals) {
-  std::vector<Bytes> limits = peak_bytes(schedule, memory_of(stages));
+  std::vector<Bytes> limits = in_order_bounds(schedule, stages);
   if (!steals) {
     return limits;
   }
@@ -84,6 +196,7 @@ std::vector<Bytes> row_limits(const Schedule& schedule,
 }
 
 Prediction predict(const Plan& plan, std::vector<StagePrediction> stages) {
+  check_stages(plan, stages);
   Prediction prediction{.stages = std::move(stages)};
   const ScheduleCosts costs = costs_of(prediction.stages);
   prediction.step = whole_picoseconds(period(plan.schedule, costs));

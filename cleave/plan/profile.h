@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -88,12 +87,5 @@ inline Seconds microbatch_time(const Profile& profile) {
   }
   return all;
 }
-
-// As JSON, so that a profile can be kept and planned with again. Times are kept
-// to the picosecond. Reading is as strict as for a plan.
-std::string to_json(const Profile& profile);
-Profile parse_profile(const std::string& json, const std::string& source);
-void save_profile(const Profile& profile, const std::filesystem::path& file);
-Profile load_profile(const std::filesystem::path& file);
 
 }  // namespace cleave

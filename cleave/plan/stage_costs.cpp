@@ -87,7 +87,7 @@ void add_overhead(const StageOverhead& overhead,
 }
 
 // Values belong to the last stage they went to, also while an earlier one keeps
-// them, and messages to who sent them until they are taken.
+// them. A message belongs to the stage that sent it until it is taken.
 void add_messages(const ScaledRequest& scaled,
                   int first,
                   int end,

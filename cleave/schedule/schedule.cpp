@@ -125,10 +125,17 @@ Row parse_row(std::string_view text, StageId stage) {
 }
 
 Schedule parse_schedule(std::string_view text) {
+  if (text.empty()) {
+    fail("the schedule is empty",
+         "Write one line per rank, in order: 'rank 0: F0 B0'.");
+  }
   Schedule schedule;
   int stages = 1;
   while (!text.empty()) {
     std::string_view line = take_until('\n', text);
+    if (line.ends_with('\r')) {
+      line.remove_suffix(1);
+    }
     const int rank = static_cast<int>(schedule.rows.size());
     const std::string start = "rank " + std::to_string(rank) + ":";
     if (!line.starts_with(start)) {

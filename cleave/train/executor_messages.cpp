@@ -172,7 +172,7 @@ void Executor::send_tied_gradients(const Row& row, std::size_t position) {
       pipeline_.send(
           rank_of(*tie.earlier),
           tie_tag(Channel::tied_gradient, tie, *tie.earlier, key.second),
-          {*next++});
+          {std::move(*next++)});
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <set>
 
 #include "cleave/comm/collectives.h"
 #include "cleave/device/clock.h"
@@ -67,7 +68,8 @@ at::Tensor Executor::norms_of(StageId stage) {
 void Executor::send_norms(const Row& row, std::size_t position) {
   const StageId stage = row[position].stage;
   const at::Tensor norms = norms_of(stage);
-  for (Rank rank; rank.value < pipeline_.ranks(); ++rank.value) {
+  const std::set<Rank> ranks(placement_.begin(), placement_.end());
+  for (const Rank rank : ranks) {  // one without a stage takes none
     if (rank != pipeline_.rank()) {
       pipeline_.send(rank, {Channel::norms, stage.value, {}}, {norms});
     }

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "cleave/data/order.h"
+#include "cleave/error.h"
 #include "cleave/train/trainer_core.h"
 
 namespace cleave {
@@ -181,6 +182,9 @@ class TrainerCore::Fit {
 FitResult TrainerCore::fit(const Dataset& data,
                            const FitOptions& options,
                            EventSink& events) {
+  if (data.size() == 0) {
+    fail("there are no samples to train on", "Give a dataset that has some.");
+  }
   return Fit(*this, data, options, events).run();
 }
 

@@ -31,11 +31,11 @@ class RankThread {
   std::future<void> build(
       const std::function<std::unique_ptr<RankTrainer>()>& make);
 
-  // Asks the trainer something. REQUIRES: build() was called before.
+  // Calls a function with the trainer. REQUIRES: build() was called before.
   template <class Result>
-  std::future<Result> ask(std::function<Result(RankTrainer&)> question) {
-    return submit<Result>([question](std::unique_ptr<RankTrainer>& trainer) {
-      return question(*trainer);
+  std::future<Result> submit_call(std::function<Result(RankTrainer&)> call) {
+    return submit<Result>([call](std::unique_ptr<RankTrainer>& trainer) {
+      return call(*trainer);
     });
   }
 

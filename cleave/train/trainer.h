@@ -22,7 +22,7 @@ struct FitOptions {
   std::int64_t epochs = 1;
   std::int64_t steps = 0;  // stop after so many; 0: after the epochs
   bool shuffle = true;
-  const Dataset* test = nullptr;    // judged before and after training,
+  const Dataset* test = nullptr;    // evaluated before and after training,
   std::int64_t evaluate_every = 0;  // and every so many epochs; 0: not between
   std::int64_t traced = 0;          // steps to trace, from the second one on
   // Once true, training ends after the steps under way. Null: never.

@@ -7,21 +7,42 @@
 #include "cleave/data/order.h"
 #include "cleave/error.h"
 #include "cleave/plan/measure/device_specs.h"
+#include "cleave/plan/predict.h"
 #include "cleave/schedule/complete.h"
 
 namespace cleave {
 
 namespace {
 
-void check_ranks(const Mesh& mesh, const Devices& devices, const World& world) {
-  const std::string needs =
-      "the plan uses " + std::to_string(mesh.ranks()) + " devices, but there ";
+std::string too_few(const Mesh& mesh, std::int64_t there) {
+  return "the plan uses " + std::to_string(mesh.ranks()) +
+         " devices, but there are " + std::to_string(there);
+}
+
+// The plan, if it is one of the model that these devices can run.
+const Plan& checked(const Plan& plan,
+                    const Model& model,
+                    const Devices& devices) {
+  check_plan(plan, model.layer_names(), layer_ties(model));
+  const Mesh mesh = mesh_of(plan);
   if (std::ssize(devices) < mesh.ranks()) {
-    fail(needs + "are " + std::to_string(devices.size()),
+    fail(too_few(mesh, std::ssize(devices)),
          "Give it the devices the plan was made for.");
   }
+  for (const Device& device : devices) {
+    if (device.threads < 1) {
+      fail("device '" + device.name + "' has " +
+               std::to_string(device.threads) + " threads",
+           "Give it at least one.");
+    }
+  }
+  check_budgets(devices);
+  return plan;
+}
+
+void check_world(const Mesh& mesh, const World& world) {
   if (world.ranks() < mesh.ranks()) {
-    fail(needs + "are " + std::to_string(world.ranks()) + " ranks",
+    fail(too_few(mesh, world.ranks()) + " ranks",
          "Start as many ranks as the plan has devices.");
   }
 }
@@ -42,7 +63,7 @@ TrainerCore::TrainerCore(const Model& model,
                          const Devices& devices,
                          const Training& training,
                          World* world)
-    : plan_(plan),
+    : plan_(checked(plan, model, devices)),
       training_(training),
       mesh_(mesh_of(plan)),
       own_world_(world != nullptr ? nullptr
@@ -50,9 +71,7 @@ TrainerCore::TrainerCore(const Model& model,
                                         mesh_.ranks(), training.patience)),
       world_(own_world_ ? *own_world_ : *world),
       gather_(world_) {
-  check_plan(plan, model.layer_names(), layer_ties(model));
-  check_ranks(mesh_, devices, world_);
-  check_budgets(devices);
+  check_world(mesh_, world_);
   check_training(plan, training);
   const bool all_are_local = std::ssize(world_.local()) >= mesh_.ranks();
   last_replica_ = mesh_.replicas - 1;
@@ -94,23 +113,23 @@ void TrainerCore::build_ranks(const Model& model, const Devices& devices) {
 }
 
 TrainerCore::~TrainerCore() {
-  if (unanswered_ > 0) {  // ranks may wait for others that will not come
+  if (pending_calls_ > 0) {  // ranks may wait for others that will not come
     world_.abort(
         std::make_exception_ptr(Error("the trainer was destroyed", "")));
   }
 }
 
 template <class Result>
-std::vector<std::future<Result>> TrainerCore::ask_all(
-    std::function<Result(RankTrainer&)> question) {
+std::vector<std::future<Result>> TrainerCore::submit_to_all(
+    std::function<Result(RankTrainer&)> call) {
   if (world_.failure()) {
     fail("the trainer stopped at an earlier error", "Make a new one to go on.");
   }
-  ++unanswered_;
+  ++pending_calls_;
   std::vector<std::future<Result>> futures;
   futures.reserve(ranks_.size());
   for (const auto& rank : ranks_) {
-    futures.push_back(rank->template ask<Result>(question));
+    futures.push_back(rank->template submit_call<Result>(call));
   }
   return futures;
 }
@@ -118,12 +137,12 @@ std::vector<std::future<Result>> TrainerCore::ask_all(
 // Waits for all ranks even when one failed, so that none still works on what
 // the caller may free, and reports the failure that came first.
 template <class Result>
-std::vector<Result> TrainerCore::answers(
+std::vector<Result> TrainerCore::results_of(
     std::vector<std::future<Result>> futures) {
   for (const std::future<Result>& future : futures) {
     future.wait();
   }
-  --unanswered_;
+  --pending_calls_;
   if (world_.failure()) {
     std::rethrow_exception(world_.failure());
   }
@@ -187,6 +206,8 @@ TrainerCore::Passes TrainerCore::make_passes(const Batch& part,
                                              bool training,
                                              bool traced) {
   const std::int64_t count = loss_count(part);
+  const std::int64_t step = training ? steps_ + 1 : steps_;
+  const double learning_rate = training ? training_.learning_rate(step) : 0;
   const std::vector<ReplicaShare> shares =
       shares_of(portion.samples, mesh_.replicas, plan_.schedule.microbatches);
   Passes passes(mesh_.replicas);
@@ -206,8 +227,8 @@ TrainerCore::Passes TrainerCore::make_passes(const Batch& part,
     pass->loss = &training_.loss;
     pass->count = count;
     pass->seed = training_.seed;
-    pass->step = steps_;
-    pass->learning_rate = training ? training_.learning_rate(steps_) : 0;
+    pass->step = step;
+    pass->learning_rate = learning_rate;
     pass->clip = training_.clip;
     pass->traced = traced;
     passes[replica] = std::move(pass);
@@ -219,15 +240,17 @@ TrainerCore::Pending TrainerCore::start_step(const Batch& part,
                                              const Portion& portion,
                                              std::int64_t epoch,
                                              bool traced) {
-  ++steps_;
   const Passes passes = make_passes(part, portion, true, traced);
+  ++steps_;
+  const Pass& pass = *passes[first_replica_];
   return {
-      .results = ask_all<PassResult>([passes](RankTrainer& trainer) {
+      .results = submit_to_all<PassResult>([passes](RankTrainer& trainer) {
         return trainer.run(*passes[trainer.replica()]);
       }),
       .samples = portion.samples,
-      .count = std::max<std::int64_t>(1, passes[first_replica_]->count),
-      .step = steps_,
+      .count = std::max<std::int64_t>(1, pass.count),
+      .step = pass.step,
+      .learning_rate = pass.learning_rate,
       .epoch = epoch,
       .timeline = traced ? std::optional(StepTimeline{}) : std::nullopt,
   };
@@ -235,15 +258,17 @@ TrainerCore::Pending TrainerCore::start_step(const Batch& part,
 
 StepDone TrainerCore::finish_step(Pending& pending) {
   std::vector<PassResult> results =
-      gather_.results(answers(std::move(pending.results)));
+      gather_.results(results_of(std::move(pending.results)));
   results.resize(mesh_.ranks());
   const Clock::time_point now = Clock::now();
   const std::chrono::duration<double> spent = now - last_finish_;
   last_finish_ = now;
   Seconds busy;
-  double loss_sum = 0;  // only the ranks of the last stage have one
+  double loss_sum = 0;         // only the ranks of the last stage have one
+  std::optional<double> norm;  // of every rank with a stage the same
   std::vector<Bytes> peaks;
   for (const PassResult& result : results) {
+    norm = result.gradient_norm ? result.gradient_norm : norm;
     busy += result.busy;
     loss_sum += result.loss_sum;
     peaks.push_back(result.peak_memory);
@@ -257,8 +282,8 @@ StepDone TrainerCore::finish_step(Pending& pending) {
       .epoch = pending.epoch,
       .samples = pending.samples,
       .loss = loss_sum / static_cast<double>(pending.count),
-      .learning_rate = training_.learning_rate(pending.step),
-      .gradient_norm = results.front().gradient_norm,
+      .learning_rate = pending.learning_rate,
+      .gradient_norm = norm,
       .duration = {spent.count()},
       .bubble = std::clamp(1 - busy.value / (ranks * spent.count()), 0.0, 1.0),
       .peak_memory = peaks,
@@ -282,7 +307,8 @@ Evaluation TrainerCore::evaluate(const Dataset& data) {
   double loss = 0;
   std::int64_t correct = 0;
   std::int64_t count = 0;
-  const BatchOrder order(data.size(), plan_.batch, 0, {.shuffle = false});
+  const BatchOrder order(
+      data.size(), evaluation_batch(plan_), 0, {.shuffle = false});
   for (std::int64_t i = 0; i < order.steps(); ++i) {
     const Portion portion = own_portion(std::ssize(order.indices(i)));
     const Passes passes =
@@ -290,8 +316,8 @@ Evaluation TrainerCore::evaluate(const Dataset& data) {
                     portion,
                     /*training=*/false,
                     /*traced=*/false);
-    for (const PassResult& result : gather_.results(
-             answers(ask_all<PassResult>([passes](RankTrainer& trainer) {
+    for (const PassResult& result : gather_.results(results_of(
+             submit_to_all<PassResult>([passes](RankTrainer& trainer) {
                return trainer.run(*passes[trainer.replica()]);
              })))) {  // only the ranks of the last stage found something
       loss += result.loss_sum;
@@ -313,7 +339,7 @@ Evaluation TrainerCore::evaluate(const Dataset& data) {
 std::vector<NamedTensors> TrainerCore::stages() {
   using States = std::map<StageId, NamedTensors>;
   States all;
-  for (States& states : answers(ask_all<States>(
+  for (States& states : results_of(submit_to_all<States>(
            [](RankTrainer& trainer) { return trainer.state(); }))) {
     all.merge(states);  // of the replicas, the first one's
   }
@@ -326,7 +352,7 @@ std::vector<NamedTensors> TrainerCore::stages() {
 
 std::vector<std::uint64_t> TrainerCore::fingerprints() {
   std::vector<std::uint64_t> prints =
-      gather_.numbers(answers(ask_all<std::uint64_t>(
+      gather_.numbers(results_of(submit_to_all<std::uint64_t>(
           [](RankTrainer& trainer) { return trainer.fingerprint(); })));
   prints.resize(mesh_.ranks());
   return prints;
@@ -334,10 +360,11 @@ std::vector<std::uint64_t> TrainerCore::fingerprints() {
 
 std::vector<Bytes> TrainerCore::optimizer_states() {
   std::vector<Bytes> states;
-  for (const std::uint64_t bytes :
-       gather_.numbers(answers(ask_all<std::uint64_t>([](RankTrainer& trainer) {
-         return static_cast<std::uint64_t>(trainer.optimizer_states().value);
-       })))) {
+  for (const std::uint64_t bytes : gather_.numbers(
+           results_of(submit_to_all<std::uint64_t>([](RankTrainer& trainer) {
+             return static_cast<std::uint64_t>(
+                 trainer.optimizer_states().value);
+           })))) {
     states.push_back({static_cast<std::int64_t>(bytes)});
   }
   states.resize(mesh_.ranks());

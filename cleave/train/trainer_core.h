@@ -67,6 +67,7 @@ class TrainerCore {
     std::int64_t samples = 0;
     std::int64_t count = 0;
     std::int64_t step = 0;
+    double learning_rate = 0;
     std::int64_t epoch = 0;
     std::optional<StepTimeline> timeline;  // where the step is traced
   };
@@ -85,10 +86,10 @@ class TrainerCore {
   void build_ranks(const Model& model, const Devices& devices);
 
   template <class Result>
-  std::vector<std::future<Result>> ask_all(
-      std::function<Result(RankTrainer&)> question);
+  std::vector<std::future<Result>> submit_to_all(
+      std::function<Result(RankTrainer&)> call);
   template <class Result>
-  std::vector<Result> answers(std::vector<std::future<Result>> futures);
+  std::vector<Result> results_of(std::vector<std::future<Result>> futures);
 
   std::shared_ptr<const PassSchedule> schedule_for(int own,
                                                    int most,
@@ -121,7 +122,7 @@ class TrainerCore {
   // Where the caller stays while it fits: nowhere where it has a core of its
   // own.
   std::vector<int> caller_cores_;
-  int unanswered_ = 0;                              // questions to all ranks
+  int pending_calls_ = 0;                           // calls to all ranks
   std::unique_ptr<Runner> runner_;                  // of the local ranks
   std::vector<std::unique_ptr<RankThread>> ranks_;  // the local ones
   // By own and most microbatches of a replica, and whether it trains.

@@ -262,6 +262,12 @@ TEST(ParameterGroups, the_first_that_fits_says_decay_and_rate) {
             (Values{1, 0.875, 0.875}));
   EXPECT_EQ(decayed({{.pattern = "*.weigh?", .rate = 2}}),
             (Values{0.5, 0.5, 0.75}));
+  EXPECT_EQ(decayed({{.pattern = "*t*.*e*", .rate = 2}}),
+            (Values{0.75, 0.5, 0.75}));
+  EXPECT_EQ(decayed({{.pattern = "out.*s", .rate = 2}}),
+            (Values{0.75, 0.75, 0.5}));
+  EXPECT_EQ(decayed({{.pattern = "*a*a*a*a*a*a*a*a*a*a*a*a*b", .rate = 2}}),
+            (Values{0.75, 0.75, 0.75}));
   EXPECT_EQ(decayed({{.pattern = "out", .rate = 2}}),
             (Values{0.75, 0.75, 0.75}));
 }

@@ -46,7 +46,14 @@ Plan edited(const Plan& plan, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from << " in\n" << text;
   text.replace(std::min(at, text.size()), from.size(), to);
-  return parse_plan(text, "plan.json");
+  return parse_plan(text, "p");
+}
+
+// What reading it says.
+std::string problem_of_edit(const Plan& plan,
+                            const std::string& from,
+                            const std::string& to) {
+  return error_of([&] { check_plan(edited(plan, from, to), all_layers()); });
 }
 
 TEST(CheckPlan, accepts_every_cut_of_the_model) {
@@ -83,7 +90,7 @@ TEST(CheckPlan, keeps_rows_that_were_edited_as_they_are) {
             "U\n"
             "rank 1: RF0 F0 B0 SB0 RF1 F1 B1 SB1 RF2 F2 B2 SB2 RF3 F3 B3 U "
             "SB3\n");
-  EXPECT_EQ(parse_plan(to_json(moved), "plan.json"), moved);
+  EXPECT_EQ(parse_plan(to_json(moved), "p"), moved);
 }
 
 TEST(CheckPlan, refuses_an_update_before_the_last_weight_gradient) {
@@ -91,8 +98,8 @@ TEST(CheckPlan, refuses_an_update_before_the_last_weight_gradient) {
   const std::string last = to_text(plan.schedule.rows[1]);
   ASSERT_TRUE(last.ends_with("W3 U")) << last;
   EXPECT_EQ(problem_of(plan), "no error");
-  EXPECT_EQ(problem_of(edited(plan, "W3 U", "U W3")),
-            "the schedule cannot run: it has 1 problem. Change what is "
+  EXPECT_EQ(problem_of_edit(plan, "W3 U", "U W3"),
+            "p: the schedule cannot run: it has 1 problem. Change what is "
             "marked:\n"
             "rank 0: ... W1 F3 SF3 RB2 B2 W2 RB3 B3 U W3\n"
             "                                       ^ U before W3, which it "
@@ -100,8 +107,8 @@ TEST(CheckPlan, refuses_an_update_before_the_last_weight_gradient) {
 }
 
 TEST(CheckPlan, refuses_an_update_before_the_last_gradient) {
-  EXPECT_EQ(problem_of(edited(two_stages(), "RB3 B3 U", "U RB3 B3")),
-            "the schedule cannot run: it has 1 problem. Change what is "
+  EXPECT_EQ(problem_of_edit(two_stages(), "RB3 B3 U", "U RB3 B3"),
+            "p: the schedule cannot run: it has 1 problem. Change what is "
             "marked:\n"
             "rank 0: ... F2 SF2 RB1 B1 F3 SF3 RB2 B2 U RB3 B3\n"
             "                                        ^ U before B3, which it "
@@ -109,9 +116,9 @@ TEST(CheckPlan, refuses_an_update_before_the_last_gradient) {
 }
 
 TEST(CheckPlan, refuses_actions_that_were_swapped_and_cannot_be) {
-  EXPECT_EQ(problem_of(edited(two_stages(), "SF0 F1", "F1 SF0")), "no error");
-  EXPECT_EQ(problem_of(edited(two_stages(), "RF2 F2", "F2 RF2")),
-            "the schedule cannot run: it has 1 problem. Change what is "
+  EXPECT_EQ(problem_of_edit(two_stages(), "SF0 F1", "F1 SF0"), "no error");
+  EXPECT_EQ(problem_of_edit(two_stages(), "RF2 F2", "F2 RF2"),
+            "p: the schedule cannot run: it has 1 problem. Change what is "
             "marked:\n"
             "rank 1: RF0 F0 B0 SB0 RF1 F1 B1 SB1 F2 RF2 B2 SB2 RF3 F3 B3 SB3 "
             "U\n"
@@ -119,24 +126,24 @@ TEST(CheckPlan, refuses_actions_that_were_swapped_and_cannot_be) {
             "needs\n");
   // Gradients are summed in the order of one device.
   const std::string swapped =
-      problem_of(edited(two_stages(), "RB2 B2 RB3 B3", "RB3 B3 RB2 B2"));
+      problem_of_edit(two_stages(), "RB2 B2 RB3 B3", "RB3 B3 RB2 B2");
   EXPECT_NE(
       swapped.find("B2 after B3: a stage takes the microbatches in order"),
       std::string::npos)
       << swapped;
   // Each row for itself is fine.
   const std::string waiting =
-      problem_of(edited(two_stages(), "F1 SF1 RB0 B0", "RB0 B0 F1 SF1")) +
-      problem_of(edited(edited(two_stages(), "F1 SF1 RB0 B0", "RB0 B0 F1 SF1"),
-                        "B0 SB0 RF1 F1",
-                        "RF1 F1 B0 SB0"));
+      problem_of_edit(two_stages(), "F1 SF1 RB0 B0", "RB0 B0 F1 SF1") +
+      problem_of_edit(edited(two_stages(), "F1 SF1 RB0 B0", "RB0 B0 F1 SF1"),
+                      "B0 SB0 RF1 F1",
+                      "RF1 F1 B0 SB0");
   EXPECT_TRUE(waiting.starts_with("no error")) << waiting;
   EXPECT_NE(waiting.find("waits forever"), std::string::npos) << waiting;
 }
 
 TEST(CheckPlan, refuses_actions_that_are_missing_or_not_needed) {
   const auto problems_of = [](const std::string& from, const std::string& to) {
-    return problem_of(edited(two_stages(), from, to));
+    return problem_of_edit(two_stages(), from, to);
   };
   EXPECT_NE(problems_of(" U", "").find("U missing"), std::string::npos);
   EXPECT_NE(problems_of("SB3 U", "U").find("SB3 missing"), std::string::npos);
@@ -195,9 +202,85 @@ TEST(CheckPlan, refuses_buckets_that_the_schedule_does_not_sum) {
   plan.schedule.synchronisation.buckets = {2, 1};
   plan.schedule = complete(plan.schedule);
   EXPECT_EQ(problem_of(plan), "no error");
-  const Plan one = edited(plan, " G1", "");
-  EXPECT_NE(problem_of(one).find("G1 missing"), std::string::npos)
-      << problem_of(one);
+  const std::string one = problem_of_edit(plan, " G1", "");
+  EXPECT_NE(one.find("G1 missing"), std::string::npos) << one;
+}
+
+// Two replicas of two stages that sum three buckets.
+Plan with_buckets() {
+  Plan plan = two_stages();
+  plan.replicas = 2;
+  plan.stages[0].buckets = {{"block.0"}, {"embed"}};
+  plan.stages[1].buckets = {{"head", "block.1"}};
+  Schedule passes = passes_of(plan.schedule);
+  const Schedule frame = schedule_frame(plan, {}, ShardStates::none, false);
+  passes.synchronisation = frame.synchronisation;
+  plan.schedule = complete(passes);
+  return plan;
+}
+
+TEST(CheckPlan, refuses_buckets_of_other_layers) {
+  Plan plan = with_buckets();
+  EXPECT_EQ(problem_of(plan), "no error");
+  plan.stages[0].buckets[1] = {"head"};
+  EXPECT_EQ(problem_of(plan),
+            "a bucket of stage 0 has 'head', which is no layer of that stage. "
+            "Name layers of the stage, or plan again.");
+  plan.stages[0].buckets[1] = {"block.0"};
+  EXPECT_EQ(problem_of(plan),
+            "layer 'block.0' stands twice in the buckets of stage 0. Delete "
+            "one of them.");
+  plan.stages[0].buckets.clear();
+  EXPECT_EQ(problem_of(plan),
+            "stage 0 has no buckets, but there are 2 replicas. Plan again, or "
+            "name its layers in a bucket.");
+  plan = with_buckets();
+  plan.replicas = 1;
+  EXPECT_EQ(problem_of(plan),
+            "stage 0 has buckets, but there is one replica. Delete them.");
+}
+
+TEST(CheckPlan, refuses_a_schedule_that_says_something_else) {
+  Plan plan = with_buckets();
+  plan.stages[1].buckets = {{"head"}, {"block.1"}};
+  const std::string refused =
+      "the plan's schedule sums other buckets than the stages have. Plan "
+      "again.";
+  EXPECT_EQ(problem_of(plan), refused);
+  plan = two_stages();
+  plan.schedule.synchronisation.shard_states = ShardStates::optimizer;
+  EXPECT_EQ(problem_of(plan), refused);
+  plan = two_stages();
+  plan.schedule.graph = StageGraph(3);
+  EXPECT_EQ(problem_of(plan),
+            "the plan has 2 stages and a schedule of 3 stages. Make them "
+            "agree.");
+  plan.schedule.graph = StageGraph(2, {{StageId{0}, StageId{7}}});
+  EXPECT_EQ(error_of([&] { check_plan(plan); }),
+            "the plan ties stage 0 to stage 7. Tie an earlier stage to a later "
+            "one.");
+}
+
+TEST(CheckPlan, refuses_numbers_that_cannot_be_multiplied) {
+  Plan plan = two_stages();
+  plan.batch = std::int64_t{1} << 40;
+  plan.replicas = 2'000'000'000;
+  EXPECT_EQ(problem_of_edit(two_stages(),
+                            "\"batch\": 8,\n  \"replicas\": 1,",
+                            "\"batch\": 99999999999, \"replicas\": 100000,"),
+            "p: the plan has 200000 ranks. Take at most 65536.");
+  EXPECT_EQ(problem_of(plan),
+            "the plan has 4000000000 ranks. Take at most 65536.");
+  plan.replicas = 30'000;
+  plan.schedule.microbatches = 99'999;
+  EXPECT_EQ(problem_of(plan),
+            "the plan has 99999 microbatches on each of 30000 replicas. Take "
+            "at most 99999, and fewer where there are many replicas.");
+  plan.replicas = 1;
+  plan.schedule.microbatches = 100'000;
+  EXPECT_EQ(problem_of(plan),
+            "the plan has 100000 microbatches on each of 1 replica. Take at "
+            "most 99999, and fewer where there are many replicas.");
 }
 
 TEST(CheckPlan, refuses_a_prediction_of_other_stages_or_devices) {

@@ -8,7 +8,7 @@
 
 #include "cleave/plan/make_plan.h"
 #include "cleave/plan/plan.h"
-#include "cleave/plan/profile.h"
+#include "cleave/plan/predict.h"
 #include "cleave/schedule/complete.h"
 #include "cleave/schedule/generators/registry.h"
 #include "cleave/schedule/op.h"
@@ -61,12 +61,6 @@ constexpr const char* kText = R"({
   },
   "steals": true,
   "prediction": {
-    "step_ms": 33.3,
-    "bubble": 0.125,
-    "peak_bytes": [
-      9000000,
-      100000
-    ],
     "stages": [
       {
         "cost": {
@@ -123,42 +117,40 @@ constexpr const char* kText = R"({
 }
 )";
 
-Prediction sample_prediction() {
-  return {.step = {0.0333},
-          .bubble = 0.125,
-          .peaks = {{9000000}, {100000}},
-          .stages = {{.cost = {.forward = {0.00125},
-                               .backward = {0.0025},
-                               .weight = {0.0015},
-                               .update = {0.00075},
-                               .values = {0.000005}},
-                      .memory = {.kept = {1000},
-                                 .kept_for_weights = {500},
-                                 .forward_need = {300},
-                                 .backward_need = {40},
-                                 .whole_need = {30},
-                                 .weight_need = {250},
-                                 .sums = {100},
-                                 .leaving = {700}},
-                      .parameters = {1607680},
-                      .fixed = {6430720}},
-                     {.cost = {.forward = {0.0001},
-                               .backward = {1e-9},
-                               .gradients = {0.000025}},
-                      .memory = {.returning = {1400}, .shared = {1450}},
-                      .parameters = {20520}}}};
+std::vector<StagePrediction> sample_stages() {
+  return {{.cost = {.forward = {0.00125},
+                    .backward = {0.0025},
+                    .weight = {0.0015},
+                    .update = {0.00075},
+                    .values = {0.000005}},
+           .memory = {.kept = {1000},
+                      .kept_for_weights = {500},
+                      .forward_need = {300},
+                      .backward_need = {40},
+                      .whole_need = {30},
+                      .weight_need = {250},
+                      .sums = {100},
+                      .leaving = {700}},
+           .parameters = {1607680},
+           .fixed = {6430720}},
+          {.cost = {.forward = {0.0001},
+                    .backward = {1e-9},
+                    .gradients = {0.000025}},
+           .memory = {.returning = {1400}, .shared = {1450}},
+           .parameters = {20520}}};
 }
 
 Plan sample() {
-  return {.model = "mnist",
-          .batch = 64,
-          .devices = {{"cpu:0", {10000000}}, {"cpu:1", {}}},
-          .stages = {{.rank = {0}, .layers = {"flatten", "hidden"}},
-                     {.rank = {1}, .layers = {"out"}}},
-          .schedule_name = "1f1b",
-          .schedule = complete(make_schedule("1f1b", {2, 1, 2})),
-          .steals = true,
-          .prediction = sample_prediction()};
+  Plan plan{.model = "mnist",
+            .batch = 64,
+            .devices = {{"cpu:0", {10000000}}, {"cpu:1", {}}},
+            .stages = {{.rank = {0}, .layers = {"flatten", "hidden"}},
+                       {.rank = {1}, .layers = {"out"}}},
+            .schedule_name = "1f1b",
+            .schedule = complete(make_schedule("1f1b", {2, 1, 2})),
+            .steals = true};
+  plan.prediction = predict(plan, sample_stages());
+  return plan;
 }
 
 TEST(PlanJson, is_text_a_person_can_read_and_edit) {
@@ -168,22 +160,50 @@ TEST(PlanJson, is_text_a_person_can_read_and_edit) {
   EXPECT_EQ(parse_plan(kText, "plan.json"), sample());
 }
 
+// What is predicted follows from the rows, so it is of the rows as they stand.
+TEST(PlanJson, an_edited_plan_gets_a_prediction_of_its_own) {
+  std::string text = kText;
+  const std::string before = "F0 SF0 F1 SF1 RB0 B0 RB1 B1 U";
+  text.replace(
+      text.find(before), before.size(), "F0 SF0 RB0 B0 F1 SF1 RB1 B1 U");
+  const Plan plan = parse_plan(text, "plan.json");
+  const Prediction& found = *plan.prediction;
+  EXPECT_EQ(found, predict(plan, sample_stages()));
+  EXPECT_GT(found.step, sample().prediction->step);
+  EXPECT_LT(found.peaks[0], sample().prediction->peaks[0]);
+}
+
+TEST(PlanJson, ties_may_stand_in_any_order) {
+  Plan plan = sample();
+  plan.stages.push_back({.rank = {2}, .layers = {"more"}});
+  plan.devices.push_back({"cpu:2", {}});
+  plan.prediction.reset();
+  Schedule passes = make_schedule("1f1b", {3, 1, 2});
+  passes.graph = StageGraph(3, {{{0}, {1}}, {{0}, {2}}});
+  plan.schedule = complete(passes);
+  std::string text = to_json(plan);
+  const std::size_t first = text.find("\"later\": 1");
+  const std::size_t second = text.find("\"later\": 2");
+  ASSERT_LT(first, second);
+  std::swap(text[first + 9], text[second + 9]);
+  EXPECT_EQ(parse_plan(text, "p"), plan);
+}
+
 class RandomValues {
  public:
   std::int64_t whole(std::int64_t least, std::int64_t most) {
     return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
   }
-  // Whole picoseconds, of any size up to an hour.
+  // Whole picoseconds, of any size up to a minute.
   Seconds time() {
-    const std::int64_t most = std::int64_t{1} << whole(0, 51);
+    const std::int64_t most = std::int64_t{1} << whole(0, 46);
     return {static_cast<double>(whole(0, most)) / 1e12};
   }
   int count(int least, int most) {
     return static_cast<int>(whole(least, most));
   }
   bool truth() { return whole(0, 1) == 1; }
-  double share() { return std::uniform_real_distribution<>(0, 1)(random_); }
-  Bytes bytes() { return {whole(0, INT64_MAX)}; }
+  Bytes bytes() { return {whole(0, std::int64_t{1} << 40)}; }
   std::string name() {
     constexpr std::array kParts{
         "block.", "\"", "\\", "é", "\n", "7", " ", "日"};
@@ -198,40 +218,22 @@ class RandomValues {
   std::mt19937_64 random_{5};
 };
 
-Row random_row(RandomValues& random, int stages) {
-  Row row;
-  for (std::int64_t i = random.whole(0, 20); i > 0; --i) {
-    const OpTraits& kind = op_table()[random.whole(0, op_table().size() - 1)];
-    const bool has_index = kind.index != IndexOf::nothing;
-    row.push_back({.op = kind.op,
-                   .stage = {static_cast<int>(random.whole(0, stages - 1))},
-                   .index = has_index ? random.count(0, 99'999) : 0,
-                   .step = {}});
-  }
-  return row;
-}
-
-Schedule random_schedule(RandomValues& random, const Plan& plan) {
-  const auto stages = static_cast<int>(plan.stages.size());
-  Schedule schedule{.microbatches = random.count(1, 1000)};
+// What a plan synchronises, and one of its generators' schedules.
+Schedule random_schedule(RandomValues& random,
+                         const Plan& plan,
+                         Schedule passes) {
   std::vector<StageTie> ties;
-  for (int i = random.count(0, 2); i > 0; --i) {
-    ties.push_back({{random.count(0, 5)}, {random.count(6, 9)}});
-  }
-  schedule.graph = StageGraph(stages, ties);
-  for (std::size_t i = 0; i < plan.devices.size(); ++i) {
-    schedule.rows.push_back(random_row(random, stages));
-  }
-  schedule.synchronisation.clips = random.truth();
-  if (plan.replicas > 1) {
-    schedule.synchronisation.shard_states =
-        static_cast<ShardStates>(random.whole(0, 2));
-    for (const StagePlan& stage : plan.stages) {
-      schedule.synchronisation.buckets.push_back(
-          static_cast<int>(stage.buckets.size()));
+  const auto stages = static_cast<int>(plan.stages.size());
+  for (int later = 1; later < stages; ++later) {
+    if (random.truth()) {
+      ties.push_back({{later - 1}, {later}});
     }
   }
-  return schedule;
+  const Schedule frame = schedule_frame(
+      plan, ties, static_cast<ShardStates>(random.whole(0, 2)), random.truth());
+  passes.graph = frame.graph;
+  passes.synchronisation = frame.synchronisation;
+  return complete(passes);
 }
 
 StagePrediction random_stage(RandomValues& random) {
@@ -257,13 +259,11 @@ StagePrediction random_stage(RandomValues& random) {
 }
 
 Prediction random_prediction(RandomValues& random, const Plan& plan) {
-  Prediction prediction{.step = random.time(), .bubble = random.share()};
-  for (std::size_t i = 0; i < plan.devices.size(); ++i) {
-    prediction.peaks.push_back(random.bytes());
-  }
+  std::vector<StagePrediction> stages;
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
-    prediction.stages.push_back(random_stage(random));
+    stages.push_back(random_stage(random));
   }
+  Prediction prediction = predict(plan, stages);
   for (int i = random.count(0, 3); i > 0; --i) {
     prediction.compared.push_back({.replicas = random.count(1, 9),
                                    .devices = random.count(1, 9),
@@ -273,25 +273,36 @@ Prediction random_prediction(RandomValues& random, const Plan& plan) {
   return prediction;
 }
 
+StagePlan random_stage_plan(RandomValues& random, Rank rank, int replicas) {
+  StagePlan stage{.rank = rank, .layers = {random.name(), random.name()}};
+  if (replicas > 1) {
+    stage.buckets = {{stage.layers[1]}};
+    if (random.truth() && stage.layers[0] != stage.layers[1]) {
+      stage.buckets.push_back({stage.layers[0]});
+    }
+  }
+  return stage;
+}
+
 Plan random_plan(RandomValues& random) {
+  const int kind = random.count(0, static_cast<int>(kSchedules.size()) - 1);
+  const std::string name(kSchedules[kind].name);
+  const int fixed = kSchedules[kind].stages_per_rank;
+  const ScheduleShape shape{
+      random.count(1, 4), fixed == kAnyNumber ? 2 : fixed, random.count(1, 9)};
   Plan plan{.model = random.name(),
-            .batch = random.whole(1, INT64_MAX),
+            .batch = random.whole(27, INT64_MAX),
             .replicas = random.count(1, 3),
-            .schedule_name = random.name(),
-            .steals = random.truth()};
-  for (int i = random.count(0, 4); i > 0; --i) {
+            .schedule_name = random.name()};
+  plan.steals = plan.replicas == 1 && random.truth();
+  for (int i = 0; i < shape.ranks; ++i) {
     plan.devices.push_back(
         {random.name(), random.truth() ? random.bytes() : Bytes{}});
   }
-  for (int i = random.count(1, 4); i > 0; --i) {
-    plan.stages.push_back({.rank = {random.count(0, 3)},
-                           .layers = {random.name(), random.name()}});
-    for (int bucket = random.count(0, 2); bucket > 0; --bucket) {
-      plan.stages.back().buckets.emplace_back(random.whole(0, 2),
-                                              random.name());
-    }
+  for (const Rank rank : placement(name, shape)) {
+    plan.stages.push_back(random_stage_plan(random, rank, plan.replicas));
   }
-  plan.schedule = random_schedule(random, plan);
+  plan.schedule = random_schedule(random, plan, make_schedule(name, shape));
   if (random.truth()) {
     plan.prediction = random_prediction(random, plan);
   }
@@ -421,6 +432,17 @@ constexpr std::array kDamages{
            "\"rank\": -1",
            "p: stages[1].rank is -1. It must be a whole number from 0 to "
            "2147483647."},
+    Damage{"RB0 B0 RB1 B1 U",
+           "RB0 B0 RB1 U B1",
+           "p: the schedule cannot run: it has 1 problem. Change what is "
+           "marked:\n"
+           "rank 0: F0 SF0 F1 SF1 RB0 B0 RB1 U B1\n"
+           "                                 ^ U before B1, which it needs\n"},
+    Damage{"\"parameter_bytes\": 1607680,\n        \"fixed_bytes\": 6430720",
+           "\"parameter_bytes\": 1,\n        \"fixed_bytes\": "
+           "9223372036854775807",
+           "p: the plan's prediction has times or bytes that are too large. "
+           "Delete the prediction: a plan runs without."},
     Damage{"\"steals\": true",
            "\"steals\": 1",
            "p: steals is 1. It must be true or false."},
@@ -437,9 +459,10 @@ constexpr std::array kDamages{
            "\"nothing\"",
            "p: updates.shard_states: there is nothing to shard called "
            "'nothing'. Choose one of: none, optimizer, gradients."},
-    Damage{"step_ms",
-           "steps_ms",
-           "p: prediction.steps_ms is no known key. Did you mean step_ms?"},
+    Damage{"forward_ms",
+           "forwards_ms",
+           "p: prediction.stages[0].cost.forwards_ms is no known key. Did you "
+           "mean forward_ms?"},
     Damage{"\"format\": 2,",
            "",
            "p is a plan of another version of cleave. Plan again with "
@@ -484,13 +507,6 @@ constexpr std::array kDamages{
            "-1",
            "p: prediction.stages[1].parameter_bytes is -1. It must be a whole "
            "number of at least 0."},
-    Damage{"9000000,",
-           "-1,",
-           "p: prediction.peak_bytes is [-1,100000]. It must be a list of "
-           "whole numbers of at least 0."},
-    Damage{"0.125",
-           "1.5",
-           "p: prediction.bubble is 1.5. It must be a number from 0 to 1."},
     Damage{"\"steals\": true",
            "\"batch\": 8",
            "p: the key 'batch' stands twice in one object. Delete one of "
@@ -582,110 +598,6 @@ TEST(PlanFile, says_in_which_file_the_mistake_is) {
             file.string() +
                 ": format is missing. Add it: a whole number from 0 to "
                 "2147483647.");
-}
-
-TEST(ProfileJson, reading_gives_back_exactly_what_was_written) {
-  RandomValues random;
-  for (int i = 0; i < 200; ++i) {
-    Profile profile{.model = random.name(),
-                    .microbatch = random.whole(1, INT64_MAX),
-                    .device = random.name(),
-                    .measured = static_cast<int>(random.whole(0, 100)),
-                    .overhead = {random.time(),
-                                 random.time(),
-                                 random.time(),
-                                 random.time()},
-                    .layers = {}};
-    for (std::int64_t s = random.whole(0, 4); s > 0; --s) {
-      profile.layers.push_back({.name = random.name(),
-                                .forward = random.time(),
-                                .backward = random.time(),
-                                .weight = random.time(),
-                                .update = random.time(),
-                                .parameters = random.bytes(),
-                                .copies = random.bytes(),
-                                .activations = random.bytes() - random.bytes(),
-                                .kept_for_weights = random.bytes(),
-                                .working = random.bytes(),
-                                .backward_need = random.bytes(),
-                                .whole_need = random.bytes(),
-                                .weight_need = random.bytes(),
-                                .crossing = random.bytes(),
-                                .loose = random.bytes()});
-    }
-    for (int tie = random.count(0, 2); tie > 0; --tie) {
-      profile.ties.push_back({random.count(0, 5), random.count(6, 9)});
-    }
-    ASSERT_EQ(parse_profile(to_json(profile), "profile"), profile);
-  }
-}
-
-constexpr const char* kProfile = R"({
-  "model": "m", "microbatch": 1, "device": "cpu", "measured": 1,
-  "layers": [{"name": "a", "forward_ms": 1, "backward_ms": 2,
-              "parameter_bytes": 3, "activation_bytes": -4,
-              "working_bytes": 5, "backward_need_bytes": 6,
-              "whole_need_bytes": 7, "weight_need_bytes": 8,
-              "crossing_bytes": 9}]})";
-
-TEST(ProfileJson, what_a_model_need_not_have_may_be_left_out) {
-  EXPECT_EQ(parse_profile(kProfile, "p"),
-            (Profile{.model = "m",
-                     .device = "cpu",
-                     .measured = 1,
-                     .layers = {{.name = "a",
-                                 .forward = {0.001},
-                                 .backward = {0.002},
-                                 .parameters = {3},
-                                 .activations = {-4},
-                                 .working = {5},
-                                 .backward_need = {6},
-                                 .whole_need = {7},
-                                 .weight_need = {8},
-                                 .crossing = {9}}}}));
-}
-
-constexpr std::array kProfileDamages{
-    Damage{"\"activation_bytes\": -4,",
-           "",
-           "p: layers[0].activation_bytes is missing. Add it: a whole number."},
-    Damage{"\"weight_need_bytes\": 8,",
-           "",
-           "p: layers[0].weight_need_bytes is missing. Add it: a whole number "
-           "of at least 0."},
-    Damage{"\"crossing_bytes\": 9",
-           "\"crossing_bytes\": -9",
-           "p: layers[0].crossing_bytes is -9. It must be a whole number of at "
-           "least 0."},
-    Damage{"\"forward_ms\"",
-           "\"forwards_ms\"",
-           "p: layers[0].forwards_ms is no known key. Did you mean "
-           "forward_ms?"},
-    Damage{"\"measured\": 1",
-           "\"measured\": 1, \"overhead\": {\"forward_ms\": 1}",
-           "p: overhead.backward_ms is missing. Add it: a number of "
-           "milliseconds, at least 0."},
-    Damage{"\"measured\": 1",
-           "\"measured\": 1, \"ties\": [{\"earlier\": 0, \"late\": 1}]",
-           "p: ties[0].late is no known key. Did you mean later?"},
-};
-
-TEST(ProfileJson, damage_is_an_error_that_names_source_and_key) {
-  for (const Damage& damage : kProfileDamages) {
-    EXPECT_EQ(error_of([&] { parse_profile(damaged(kProfile, damage), "p"); }),
-              damage.message);
-  }
-}
-
-TEST(ProfileFile, can_be_saved_and_used_again) {
-  const TemporaryFolder folder;
-  const Profile profile{.model = "net",
-                        .microbatch = 4,
-                        .device = "cpu:0",
-                        .measured = 1,
-                        .layers = {{.name = "a", .forward = {0.001}}}};
-  save_profile(profile, folder / "profile.json");
-  EXPECT_EQ(load_profile(folder / "profile.json"), profile);
 }
 
 }  // namespace

@@ -52,6 +52,57 @@ TEST(RowLimits, are_never_below_the_bounds_in_order) {
             (std::vector<Bytes>{{800}, {400}}));
 }
 
+// A plan whose first stage keeps 100 bytes of a microbatch for its backward,
+// and sends 60 of them to the second, which sends as many back.
+Plan plan_with_messages(int replicas) {
+  Plan plan{.batch = 8 * replicas, .replicas = replicas};
+  plan.devices.resize(2);
+  plan.stages.resize(2);
+  plan.schedule = two_ranks();
+  std::vector<StagePrediction> stages = stages_that_keep({100}, {});
+  stages[0].memory.forward_need = {50};
+  stages[1].memory.returning = {60};
+  plan.prediction = predict(plan, stages);
+  return plan;
+}
+
+TEST(Prediction, as_much_is_evaluated_at_once_as_needs_no_more_memory) {
+  // Two microbatches are kept, and perhaps their messages; the messages of
+  // three of four microbatches need less.
+  Plan plan = plan_with_messages(1);
+  EXPECT_EQ(plan.prediction->peaks[0], Bytes{200});
+  EXPECT_EQ(evaluation_batch(plan), 6);
+  EXPECT_EQ(evaluation_batch(plan_with_messages(3)), 18);
+  plan.prediction->stages[1].memory.returning = {50};
+  EXPECT_EQ(evaluation_batch(plan), 8);
+  plan.prediction->stages[1].memory.returning = {1000};
+  EXPECT_EQ(evaluation_batch(plan), 2);
+  plan.prediction.reset();
+  EXPECT_EQ(evaluation_batch(plan), 8);
+}
+
+TEST(Prediction, counts_the_evaluation_of_a_microbatch) {
+  Plan plan = plan_with_messages(1);
+  std::vector<StagePrediction> stages = plan.prediction->stages;
+  stages[1].memory.returning = {1000};
+  // Training needs less: nothing says that what comes back was sent.
+  EXPECT_EQ(predict(plan, stages).peaks[0], Bytes{1000});
+}
+
+TEST(Prediction, is_refused_where_it_is_of_other_stages_or_too_large) {
+  const Plan plan = plan_with_messages(1);
+  std::vector<StagePrediction> stages = plan.prediction->stages;
+  stages.pop_back();
+  EXPECT_EQ(error_of([&] { predict(plan, stages); }),
+            "the plan's prediction is of other stages. Delete the prediction: "
+            "a plan runs without.");
+  stages = plan.prediction->stages;
+  stages[0].memory.kept = {INT64_MAX};
+  EXPECT_EQ(error_of([&] { predict(plan, stages); }),
+            "the plan's prediction has times or bytes that are too large. "
+            "Delete the prediction: a plan runs without.");
+}
+
 TEST(Prediction, is_of_the_plan_with_what_is_fixed) {
   const Profile profile = blocks_and_head(2, {1000});
   const Plan plan =

@@ -78,6 +78,9 @@ inline Plan plan_with(const Model& model,
         {.rank = order.owner(stage).value(), .layers = {next, next + size}});
     next += size;
   }
+  plan.prediction = Prediction{};  // so that ranks may steal: nothing costs
+  plan.prediction->stages.resize(plan.stages.size());
+  plan.prediction->peaks.resize(plan.devices.size());
   return plan;
 }
 

@@ -98,6 +98,9 @@ Plan plan_of_ranks(std::size_t ranks, const Schedule& schedule) {
   plan.stages.resize(schedule.stages());
   plan.schedule = schedule;
   plan.steals = true;
+  // Without, nothing may run beside the first unit of a row.
+  plan.prediction = Prediction{};
+  plan.prediction->stages.resize(schedule.stages());
   return plan;
 }
 
@@ -319,6 +322,19 @@ TEST(Turns, wait_for_what_has_not_arrived) {
   turns.open({1}, 1, rows[1]);
   EXPECT_FALSE(turns.begin({1}, [](const Turn&) { return false; }));
   EXPECT_TRUE(turns.begin({1}, all_arrived));
+}
+
+TEST(Turns, nothing_runs_beside_the_first_unit_where_its_needs_are_unknown) {
+  const auto schedule =
+      complete_pass(parse_schedule("rank 0: 0F0 1F0 0F1 1F1 1B0 0B0 1B1 0B1\n"
+                                   "rank 1: 2F0 2F1 2B0 2B1\n"));
+  const std::vector<StageBytes> stages(3, {.forward_need = {1}});
+  const auto rows = rows_of(*schedule, stages, {Bytes{}, Bytes{}});
+  Turns turns(2);
+  turns.open({0}, 1, rows[0]);
+  turns.end(*turns.begin({0}, all_arrived));
+  ASSERT_TRUE(turns.begin({0}, all_arrived));
+  EXPECT_FALSE(turns.begin({1}, all_arrived));
 }
 
 // ---- with real work ----

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cleave/data/synthetic.h"
+#include "cleave/error.h"
 #include "cleave/model/families/families.h"
 #include "networks.h"
 #include "reference.h"
@@ -203,6 +204,46 @@ TEST(Trainer, a_stop_ends_after_the_steps_under_way) {
   EXPECT_GE(result.steps, 3);
   EXPECT_LE(result.steps, 5);
   EXPECT_EQ(trainer.merged().size(), 6u);  // and it still answers
+}
+
+TEST(Trainer, refuses_data_without_samples) {
+  class Nothing : public TensorDataset {
+   public:
+    using TensorDataset::TensorDataset;
+    std::int64_t size() const override { return 0; }
+  };
+  const Nothing nothing(
+      torch::empty({1, 3}), torch::zeros({1}, torch::kLong), 3, "nothing");
+  const Model model = small_mlp();
+  Trainer trainer(model, two_stages(model), test_devices(2), {});
+  EXPECT_THROW(trainer.fit(nothing), Error);
+}
+
+TEST(Trainer, a_step_that_cannot_begin_does_not_count) {
+  const Model model = small_mlp();
+  int calls = 0;
+  Trainer trainer(model,
+                  two_stages(model),
+                  test_devices(2),
+                  {.learning_rate = [&](std::int64_t step) {
+                    if (++calls == 1) {
+                      throw Error("no rate yet", "");
+                    }
+                    return 1e-3 * static_cast<double>(step);
+                  }});
+  const Batch batch = first_samples(clusters(Split::train), 20);
+  EXPECT_THROW(trainer.step(batch), Error);
+  const StepDone done = trainer.step(batch);
+  EXPECT_EQ(done.step, 1);
+  EXPECT_EQ(done.learning_rate, 1e-3);
+  EXPECT_EQ(calls, 2);  // once per step
+}
+
+TEST(Trainer, refuses_devices_without_threads) {
+  const Model model = small_mlp();
+  Devices devices = test_devices(2);
+  devices[1].threads = 0;
+  EXPECT_THROW(Trainer(model, two_stages(model), devices, {}), Error);
 }
 
 TEST(Trainer, steps_limit_the_run_across_epochs) {

@@ -13,11 +13,11 @@ namespace {
 // Numbers of microbatches per device that are tried.
 constexpr std::int64_t kPerDevice[] = {1, 2, 4, 8};
 
-// Throws Error where nobody says it.
+// Throws Error where neither has one.
 std::int64_t batch_of(const PlanRequest& request, const Training& training) {
   const std::int64_t batch = request.batch > 0 ? request.batch : training.batch;
   if (batch < 1) {
-    fail("nobody said how many samples a step has", "Set Training::batch.");
+    fail("the samples of a step are not given", "Set Training::batch.");
   }
   return batch;
 }

@@ -1,5 +1,6 @@
 #include "cleave/train/stealing/stealing.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -27,7 +28,12 @@ struct RowLimits {
 
 RowLimits limits_of(const Plan& plan) {
   if (!plan.prediction) {
-    return {std::vector<StageBytes>(plan.stages.size()),
+    // What units need is unknown: only the first of a row may run.
+    const StageBytes some{.forward_need = {1},
+                          .backward_need = {1},
+                          .whole_need = {1},
+                          .weight_need = {1}};
+    return {std::vector<StageBytes>(plan.stages.size(), some),
             std::vector<Bytes>(plan.devices.size())};
   }
   const std::vector<StagePrediction>& stages = plan.prediction->stages;
@@ -37,6 +43,12 @@ RowLimits limits_of(const Plan& plan) {
       row_limits(plan.schedule, stages, plan.devices, false);
   for (std::size_t rank = 0; rank < in_order.size(); ++rank) {
     limits.slack[rank] = limits.slack[rank] - in_order[rank];
+  }
+  // In order, what takes a gradient has ended where here it has only begun.
+  const std::vector<Rank> placement = placement_of(plan);
+  for (std::size_t stage = 0; stage < placement.size(); ++stage) {
+    Bytes& slack = limits.slack[placement[stage].value];
+    slack = std::max(Bytes{}, slack - limits.stages[stage].shared);
   }
   return limits;
 }
