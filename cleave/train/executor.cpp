@@ -28,6 +28,14 @@ void Executor::begin(const Pass& pass) {
   losses_.clear();
   norms_.clear();
   clip_factor_.reset();
+  for (Held* const held : {&values_,
+                           &gradients_,
+                           &tied_gradients_,
+                           &values_to_send_,
+                           &gradients_to_send_,
+                           &tied_gradients_to_send_}) {
+    held->clear();  // of a pass that failed
+  }
   training_ = order().has_backward();
   const Row& row = pass.schedule->row(pipeline_.rank());
   for (OwnStage& own : stages_) {

@@ -85,6 +85,7 @@ class Executor : public ActionPerformer {
 
   void begin_sum(const Action& action);
   void finish_sums(OwnStage& own);
+  at::Tensor norms_of(StageId stage);
   at::Tensor clip_factor();
   void take_tied_gradients(const Key& key);
 

@@ -44,7 +44,10 @@ void Executor::finish_sums(OwnStage& stage) {
 
 void Executor::reduce_norm(const Row& row, std::size_t position) {
   const StageId stage = row[position].stage;
-  own(stage).update->reduce_norms(norms_.at(stage));
+  at::Tensor norms = norms_of(stage);
+  own(stage).update->reduce_norms(norms);
+  const std::lock_guard lock(mutex_);
+  norms_[stage] = std::move(norms);
 }
 
 void Executor::norm(const Row& row, std::size_t position) {
@@ -57,12 +60,14 @@ void Executor::norm(const Row& row, std::size_t position) {
   norms_[action.stage] = std::move(norms);
 }
 
+at::Tensor Executor::norms_of(StageId stage) {
+  const std::lock_guard lock(mutex_);
+  return norms_.at(stage);
+}
+
 void Executor::send_norms(const Row& row, std::size_t position) {
   const StageId stage = row[position].stage;
-  const at::Tensor norms = [&] {
-    const std::lock_guard lock(mutex_);
-    return norms_.at(stage);
-  }();
+  const at::Tensor norms = norms_of(stage);
   const std::set<Rank> ranks(placement_.begin(), placement_.end());
   for (const Rank rank : ranks) {  // one without a stage takes none
     if (rank != pipeline_.rank()) {

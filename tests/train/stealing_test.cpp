@@ -12,6 +12,8 @@
 #include "cleave/schedule/complete.h"
 #include "cleave/schedule/generators/registry.h"
 #include "cleave/train/stealing/turns.h"
+#include "networks.h"
+#include "reference.h"
 
 namespace cleave {
 namespace {
@@ -333,6 +335,24 @@ TEST(Turns, nothing_runs_beside_the_first_unit_where_its_needs_are_unknown) {
   turns.end(*turns.begin({0}, all_arrived));
   ASSERT_TRUE(turns.begin({0}, all_arrived));
   EXPECT_FALSE(turns.begin({1}, all_arrived));
+}
+
+// ---- with real work ----
+
+// Ranks that steal from each other also exchange norms.
+TEST(Stealing, a_v_that_clips_has_the_bits_of_one_device) {
+  const Case& network = cases()[3];
+  const Model model = network.make();
+  const std::vector<Batch> batches = draw_batches(network);
+  const Training training{.clip = 0.5, .seed = 11};
+  const OneDeviceRun expected =
+      plain_run(model, batches, kMicrobatches, training);
+  Plan plan = plan_of(
+      model, cuts_of(model.size(), 4).back(), "zb-v", kMicrobatches, kBatch, 2);
+  plan.steals = true;
+  for (int time = 0; time < 5; ++time) {
+    expect_same_run(model, plan, batches, training, expected);
+  }
 }
 
 }  // namespace
