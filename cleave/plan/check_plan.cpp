@@ -81,18 +81,19 @@ void check_numbers(const Plan& plan) {
 // What a stage's buckets must be where there are replicas.
 void check_bucket_layers(const StagePlan& stage, const std::string& name) {
   std::set<std::string> seen;
-  for (const Names& bucket : stage.buckets) {
-    for (const std::string& layer : bucket) {
-      if (!contains(stage.layers, layer)) {
-        fail("a bucket of " + name + " has '" + layer +
-                 "', which is no layer of that stage",
-             "Name layers of the stage, or plan again.");
-      }
-      if (!seen.insert(layer).second) {
-        fail("layer '" + layer + "' stands twice in the buckets of " + name,
-             "Delete one of them.");
-      }
+  const auto check_layer = [&](const std::string& layer) {
+    if (!contains(stage.layers, layer)) {
+      fail("a bucket of " + name + " has '" + layer +
+               "', which is no layer of that stage",
+           "Name layers of the stage, or plan again.");
     }
+    if (!seen.insert(layer).second) {
+      fail("layer '" + layer + "' stands twice in the buckets of " + name,
+           "Delete one of them.");
+    }
+  };
+  for (const Names& bucket : stage.buckets) {
+    std::ranges::for_each(bucket, check_layer);
   }
 }
 

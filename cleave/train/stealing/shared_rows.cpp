@@ -96,7 +96,7 @@ Bytes memory_of(const WorkUnit& unit,
   Bytes most;
   for (std::size_t i = unit.first; i < unit.end; ++i) {
     const HandedOn handed = handed_on_by(row[i], stages);
-    const Bytes leaves = takers_of(row[i], graph).size() *
+    const Bytes leaves = std::ssize(takers_of(row[i], graph)) *
                          (handed.until_taken + handed.until_done);
     most = std::max({most, uses[i].needed, uses[i].change + leaves});
   }
