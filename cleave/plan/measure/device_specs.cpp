@@ -1,5 +1,7 @@
 #include "cleave/plan/measure/device_specs.h"
 
+#include <algorithm>
+
 namespace cleave {
 
 std::vector<LayerTie> layer_ties(const Model& model) {
@@ -10,6 +12,10 @@ std::vector<LayerTie> layer_ties(const Model& model) {
     }
   }
   return ties;
+}
+
+bool are_processes(const Devices& devices) {
+  return std::ranges::any_of(devices, &Device::process);
 }
 
 std::vector<DeviceSpec> device_specs(const Devices& devices) {
