@@ -150,6 +150,32 @@ TEST(Memory, is_not_more_than_predicted_and_not_much_less) {
   }
 }
 
+// Of many small microbatches, whose messages would need more than training
+// does: the first rank does not wait for anything.
+TEST(Memory, of_an_evaluation_is_not_more_than_predicted) {
+  const Model model =
+      mlp({.input = {256}, .outputs = 4, .width = 256, .depth = 8});
+  const Batch batch{torch::randn({512, 256}), torch::randint(4, {512})};
+  const TensorDataset data(batch.inputs, batch.targets, 4, "samples");
+  const Devices devices = test_devices(2);
+  const Training training{.batch = 512};
+  const Plan plan = cleave::plan(
+      model,
+      devices,
+      batch,
+      training,
+      {.stages = 2, .microbatches = 128, .schedule = "1f1b", .steals = false});
+  EXPECT_LT(evaluation_batch(plan), 512);
+  Trainer trainer(model, plan, devices, training);
+  trainer.step(batch);
+  EXPECT_EQ(trainer.evaluate(data).samples, 512);
+  const std::vector<Bytes> predicted = plan.prediction->peaks;
+  const std::vector<Bytes> measured = trainer.peak_memory();
+  for (size_t rank = 0; rank < predicted.size(); ++rank) {
+    EXPECT_LE(measured[rank], predicted[rank] + kLittle) << "rank " << rank;
+  }
+}
+
 // Whether a stage has both: backwards that leave a W, and others.
 bool has_mixed_stage(const Schedule& schedule) {
   std::map<StageId, int> weights;
