@@ -5,7 +5,9 @@
 #include <string>
 #include <string_view>
 
-// Choices that are the same for a whole run.
+#include "cleave/units.h"
+
+// Choices, and what was measured, that are the same for a whole run.
 namespace cleave {
 
 // What replicas divide among them, instead of everyone having all.
@@ -36,5 +38,17 @@ inline constexpr std::array<std::string_view, 2> kPrecisionNames{"fp32",
 constexpr Precision precision_named(std::string_view name) {
   return name == kPrecisionNames[1] ? Precision::bf16 : Precision::fp32;
 }
+
+// Gradients that replicas sum together, at least.
+inline constexpr Bytes kDefaultBucket{8 << 20};
+
+// What messages between neighbouring ranks cost. The defaults are for one
+// process, where a message is a pointer handed over.
+struct MessageSpeed {
+  Seconds latency{5e-6};
+  double bandwidth = 1e12;  // bytes per second
+  // Gradients that replicas add up, in bytes per second.
+  double sum_bandwidth = 2e9;
+};
 
 }  // namespace cleave

@@ -50,8 +50,7 @@ std::string threads_advice(const Config& config,
                            const Plan& plan) {
   const Device& first = devices.front();
   // Processes share the machine with others that would have to measure too.
-  const bool is_process = first.name.starts_with("mpi:");
-  if (first.threads < 2 || config.devices.threads > 0 || is_process ||
+  if (first.threads < 2 || config.devices.threads > 0 || first.process ||
       !was_measured_small(config, plan)) {
     return "";
   }

@@ -1,6 +1,7 @@
 #include "cleave/cli/assemble.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cleave/cli/launch/mpi_ranks.h"
 #include "cleave/error.h"
@@ -8,6 +9,7 @@
 #include "cleave/model/model.h"
 #include "cleave/plan/measure/device_specs.h"
 #include "cleave/plan/measure/measured_plan.h"
+#include "cleave/plan/runner.h"
 
 namespace cleave {
 namespace {
@@ -121,6 +123,7 @@ Devices devices_of(const Config& config) {
   for (Device& device : devices) {
     if (ranks > 0) {
       device.name.replace(0, device.name.find(':'), "mpi");
+      device.process = true;
     }
   }
   return devices;
@@ -159,13 +162,12 @@ Plan plan_of(const Config& config,
              const Dataset& data,
              const Devices& devices,
              const MessageSpeed& messages) {
-  const bool are_processes = devices.front().name.starts_with("mpi:");
   if (!config.parallel.plan.empty()) {
     Plan saved = load_plan(config.parallel.plan);
     check_plan(saved, model.layer_names(), layer_ties(model));
     check_devices(saved, devices);
-    saved.steals = saved.steals && !are_processes;
-    return saved;
+    return with_runner(std::move(saved),
+                       {.ranks_are_processes = are_processes(devices)});
   }
   const std::int64_t batch = std::min(config.train.batch, data.size());
   return plan(
@@ -179,11 +181,8 @@ Plan plan_of(const Config& config,
        .microbatches = config.parallel.microbatches.value_or(0),
        .schedule = config.parallel.schedule,
        .shard_states = shard_states_named(config.parallel.shard_states),
-       .steals = config.parallel.stealing,
-       .ranks_are_processes = are_processes,
-       .message_latency = messages.latency,
-       .message_bandwidth = messages.bandwidth,
-       .sum_bandwidth = messages.sum_bandwidth});
+       .steals = config.parallel.stealing},
+      messages);
 }
 
 }  // namespace cleave

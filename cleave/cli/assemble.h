@@ -1,12 +1,12 @@
 #pragma once
 
 #include "cleave/cli/config/config.h"
-#include "cleave/comm/link_speed.h"
 #include "cleave/data/sources.h"
 #include "cleave/device/device.h"
 #include "cleave/model/model.h"
 #include "cleave/optimizer/training.h"
 #include "cleave/plan/plan.h"
+#include "cleave/policies.h"
 #include "cleave/train/trainer.h"
 
 // From what the user wrote to what the library takes.

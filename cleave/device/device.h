@@ -15,6 +15,7 @@ struct Device {
   int threads = 1;         // that one operation may use
   Bytes memory;            // its budget; zero: without limit
   bool elsewhere = false;  // on another machine
+  bool process = false;    // its rank is a process, not a thread of this one
 };
 
 using Devices = std::vector<Device>;

@@ -20,7 +20,7 @@ struct Training {
   std::int64_t batch = 0;  // samples of a step, for plan(); a plan has its own
   std::uint64_t seed = 0;  // of dropout and the order of the data
   Seconds patience{300};   // with a peer that sends nothing
-  Bytes bucket{8 << 20};   // gradients that replicas add up together, at least
+  Bytes bucket = kDefaultBucket;  // gradients that replicas sum together
 };
 
 }  // namespace cleave

@@ -24,10 +24,10 @@ struct DraftKind {
 
 // "auto" is cut for schedules that stand for what a search can find, with the
 // fewest and with more microbatches in memory, one and two stages per device.
-std::vector<DraftKind> draft_kinds(const PlanRequest& request) {
-  const int asked = request.stages_per_device;
+std::vector<DraftKind> draft_kinds(const PlanTask& task) {
+  const int asked = task.stages_per_device;
   std::vector<DraftKind> kinds;
-  if (request.schedule == kAutoSchedule) {
+  if (task.schedule == kAutoSchedule) {
     if (asked <= 1) {
       kinds = {{"1f1b", 1}, {"zb-h1", 1}, {"zb-h2", 1}};
     }
@@ -39,18 +39,18 @@ std::vector<DraftKind> draft_kinds(const PlanRequest& request) {
     }
     return kinds;
   }
-  const int fixed = stages_per_rank_of(request.schedule);
+  const int fixed = stages_per_rank_of(task.schedule);
   const int any = fixed == kAnyNumber ? 2 : fixed;
-  return {{request.schedule, asked > 0 ? asked : any}};
+  return {{task.schedule, asked > 0 ? asked : any}};
 }
 
 // The devices of a pipeline of so many ranks. Of those that share a core, as
 // slow as when all on it compute, also those of other replicas.
 std::vector<DeviceSpec> devices_for(int ranks,
                                     const std::vector<DeviceSpec>& devices,
-                                    const PlanRequest& request) {
+                                    const PlanTask& task) {
   std::vector<DeviceSpec> used(devices.begin(), devices.begin() + ranks);
-  const auto all = devices.begin() + std::ptrdiff_t{ranks} * request.replicas;
+  const auto all = devices.begin() + std::ptrdiff_t{ranks} * task.replicas;
   for (DeviceSpec& device : used) {
     const auto sharing = std::ranges::count(
         devices.begin(), all, device.core, &DeviceSpec::core);
@@ -73,20 +73,20 @@ Seconds slowest_of_the_fastest(std::vector<Seconds> steps, std::size_t most) {
 
 std::vector<Draft> drafts_for(const Profile& profile,
                               const std::vector<DeviceSpec>& devices,
-                              const PlanRequest& request) {
+                              const PlanTask& task) {
   const auto layers = static_cast<int>(profile.layers.size());
-  const auto most = static_cast<int>(devices.size()) / request.replicas;
+  const auto most = static_cast<int>(devices.size()) / task.replicas;
   std::vector<Draft> drafts;
   for (int ranks = 1; ranks <= most; ++ranks) {
-    for (const auto& [schedule, per_rank] : draft_kinds(request)) {
+    for (const auto& [schedule, per_rank] : draft_kinds(task)) {
       const int stages = ranks * per_rank;
-      if (stages > layers || (request.stages > 0 && stages != request.stages)) {
+      if (stages > layers || (task.stages > 0 && stages != task.stages)) {
         continue;
       }
-      const int microbatches = microbatches_for(ranks, request);
+      const int microbatches = microbatches_for(ranks, task);
       drafts.emplace_back(
-          ScaledRequest(profile, request, microbatches),
-          devices_for(ranks, devices, request),
+          ScaledRequest(profile, task, microbatches),
+          devices_for(ranks, devices, task),
           make_schedule(schedule, {ranks, per_rank, microbatches}));
     }
   }
@@ -96,20 +96,19 @@ std::vector<Draft> drafts_for(const Profile& profile,
 std::vector<Draft> draft_of(const Schedule& given,
                             const Profile& profile,
                             const std::vector<DeviceSpec>& devices,
-                            const PlanRequest& request) {
+                            const PlanTask& task) {
   const auto ranks = static_cast<int>(given.rows.size());
-  if (std::ptrdiff_t{ranks} * request.replicas > std::ssize(devices) ||
+  if (std::ptrdiff_t{ranks} * task.replicas > std::ssize(devices) ||
       given.stages() > std::ssize(profile.layers)) {
-    fail("the schedule in " + request.schedule + " has " +
-             counted(ranks, "rank") + " and " +
-             counted(given.stages(), "stage") + ", but there are " +
+    fail("the schedule in " + task.schedule + " has " + counted(ranks, "rank") +
+             " and " + counted(given.stages(), "stage") + ", but there are " +
              counted(std::ssize(devices), "device") + " and " +
              counted(std::ssize(profile.layers), "layer"),
          "Name more devices, or write a schedule of fewer.");
   }
   std::vector<Draft> drafts;
-  drafts.emplace_back(ScaledRequest(profile, request, given.microbatches),
-                      devices_for(ranks, devices, request),
+  drafts.emplace_back(ScaledRequest(profile, task, given.microbatches),
+                      devices_for(ranks, devices, task),
                       passes_of(given));
   return drafts;
 }

@@ -23,13 +23,13 @@ struct Candidate {
 // request allows.
 std::vector<Draft> drafts_for(const Profile& profile,
                               const std::vector<DeviceSpec>& devices,
-                              const PlanRequest& request);
+                              const PlanTask& task);
 
 // The one draft of a schedule that was given as text.
 std::vector<Draft> draft_of(const Schedule& given,
                             const Profile& profile,
                             const std::vector<DeviceSpec>& devices,
-                            const PlanRequest& request);
+                            const PlanTask& task);
 
 // The drafts that fit, by rising number of devices, each with its best cut.
 // Only those that are fastest without get their cuts moved, which takes time.

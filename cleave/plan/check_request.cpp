@@ -18,44 +18,42 @@ std::string up_to(std::int64_t most, const std::string& noun) {
 }
 
 // 0: any number.
-int most_stages_per_device(const PlanRequest& request) {
-  if (request.stages_per_device > 0 || names_file(request.schedule)) {
-    return request.stages_per_device;
+int most_stages_per_device(const PlanTask& task) {
+  if (task.stages_per_device > 0 || names_file(task.schedule)) {
+    return task.stages_per_device;
   }
-  return request.schedule == kAutoSchedule
-             ? 2
-             : stages_per_rank_of(request.schedule);
+  return task.schedule == kAutoSchedule ? 2 : stages_per_rank_of(task.schedule);
 }
 
-void check_counts(int layers, int devices, const PlanRequest& request) {
-  if (request.stages > layers) {
+void check_counts(int layers, int devices, const PlanTask& task) {
+  if (task.stages > layers) {
     fail("cannot cut " + counted(layers, "layer") + " into " +
-             counted(request.stages, "stage"),
+             counted(task.stages, "stage"),
          "Ask for " + up_to(layers, "stage") + ".");
   }
-  const int per_device = most_stages_per_device(request);
-  if (per_device > 0 && request.stages > per_device * devices) {
-    fail("cannot put " + counted(request.stages, "stage") + " on " +
+  const int per_device = most_stages_per_device(task);
+  if (per_device > 0 && task.stages > per_device * devices) {
+    fail("cannot put " + counted(task.stages, "stage") + " on " +
              counted(devices, "device"),
          "Ask for " + up_to(std::int64_t{per_device} * devices, "stage") +
              ", or name more devices.");
   }
-  if (request.microbatches > request.batch) {
-    fail("cannot make " + std::to_string(request.microbatches) +
-             " microbatches of a batch of " + counted(request.batch, "sample"),
+  if (task.microbatches > task.batch) {
+    fail("cannot make " + std::to_string(task.microbatches) +
+             " microbatches of a batch of " + counted(task.batch, "sample"),
          "Give every microbatch at least one sample.");
   }
-  if (request.replicas > devices) {
-    fail("cannot put " + counted(request.replicas, "replica") + " on " +
+  if (task.replicas > devices) {
+    fail("cannot put " + counted(task.replicas, "replica") + " on " +
              counted(devices, "device"),
          "Ask for " + up_to(devices, "replica") + ", or name more devices.");
   }
-  if (request.replicas > 1 &&
-      request.batch / request.replicas < std::max(1, request.microbatches)) {
-    fail("a batch of " + counted(request.batch, "sample") +
-             " is too small for " + counted(request.replicas, "replica") +
-             (request.microbatches > 1
-                  ? " with " + counted(request.microbatches, "microbatch")
+  if (task.replicas > 1 &&
+      task.batch / task.replicas < std::max(1, task.microbatches)) {
+    fail("a batch of " + counted(task.batch, "sample") + " is too small for " +
+             counted(task.replicas, "replica") +
+             (task.microbatches > 1
+                  ? " with " + counted(task.microbatches, "microbatch")
                   : ""),
          "Give every microbatch of every replica at least one sample.");
   }
@@ -108,7 +106,7 @@ void check_profile(const Profile& profile) {
 
 void check_request(const Profile& profile,
                    const std::vector<DeviceSpec>& devices,
-                   const PlanRequest& request) {
+                   const PlanTask& task) {
   check_profile(profile);
   if (devices.empty()) {
     fail("there is no device to put a stage on", "Name at least one device.");
@@ -119,19 +117,18 @@ void check_request(const Profile& profile,
            "Give it a speed above 0 and a memory of 0 (no limit) or more.");
     }
   }
-  if (request.batch < 1 || request.stages < 0 ||
-      request.stages_per_device < 0 || request.microbatches < 0 ||
-      request.replicas < 0 || !(request.sum_bandwidth > 0) ||
-      request.bucket < Bytes{} || request.state_copies < 0 ||
-      !(request.message_latency.value >= 0) ||
-      !(request.message_bandwidth > 0)) {
+  if (task.batch < 1 || task.stages < 0 || task.stages_per_device < 0 ||
+      task.microbatches < 0 || task.replicas < 0 ||
+      !(task.messages.sum_bandwidth > 0) || task.bucket < Bytes{} ||
+      task.state_copies < 0 || !(task.messages.latency.value >= 0) ||
+      !(task.messages.bandwidth > 0)) {
     fail("the request for a plan has a number that is too small",
          "Ask for a batch of at least 1 and a bandwidth above 0; everything "
          "else is 0 or more.");
   }
   check_counts(static_cast<int>(profile.layers.size()),
                static_cast<int>(devices.size()),
-               request);
+               task);
 }
 
 }  // namespace cleave

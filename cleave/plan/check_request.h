@@ -11,6 +11,6 @@ namespace cleave {
 // for. Whether memory suffices is for the planner to find out.
 void check_request(const Profile& profile,
                    const std::vector<DeviceSpec>& devices,
-                   const PlanRequest& request);
+                   const PlanTask& task);
 
 }  // namespace cleave

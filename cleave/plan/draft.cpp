@@ -44,14 +44,14 @@ CutProblem Draft::cut_problem() const {
     problem.layers.push_back(
         {.time = layer.forward + layer.backward + layer.weight,
          .fixed =
-             parameter_memory(layer.parameters, scaled_.request) + layer.copies,
+             parameter_memory(layer.parameters, scaled_.task) + layer.copies,
          .activations = layer.activations,
          .working = std::max({layer.working,
                               layer.backward_need,
                               layer.whole_need,
                               layer.weight_need})});
     // Both neighbours handle a message forward and one backward.
-    problem.cuts.push_back(2 * message_time(layer, scaled_.request));
+    problem.cuts.push_back(2 * message_time(layer, scaled_.task));
   }
   problem.cuts.pop_back();  // nothing is cut behind the last layer
   const std::vector<int> in_flight = most_kept(passes_);

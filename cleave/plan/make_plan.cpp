@@ -23,13 +23,13 @@ namespace cleave {
 namespace {
 
 // The plan without its schedule.
-Plan frame_of(const Candidate& candidate, const PlanRequest& request) {
+Plan frame_of(const Candidate& candidate, const PlanTask& task) {
   const Draft& draft = *candidate.draft;
   const Profile& profile = draft.scaled().profile;
   Plan plan{.model = profile.model,
-            .batch = request.batch,
-            .replicas = request.replicas,
-            .schedule_name = request.schedule};
+            .batch = task.batch,
+            .replicas = task.replicas,
+            .schedule_name = task.schedule};
   for (const DeviceSpec& device : draft.devices()) {
     plan.devices.push_back({device.name, device.memory});
   }
@@ -42,25 +42,22 @@ Plan frame_of(const Candidate& candidate, const PlanRequest& request) {
     for (int layer = first; layer < end; ++layer) {
       made.layers.push_back(profile.layers[layer].name);
     }
-    if (request.replicas > 1) {
-      made.buckets = buckets_of(profile, first, end, request.bucket);
+    if (task.replicas > 1) {
+      made.buckets = buckets_of(profile, first, end, task.bucket);
     }
   }
   return plan;
 }
 
-// `given`: a schedule that was given as text.
-Plan finished(const Candidate& candidate,
-              const PlanRequest& request,
-              const std::optional<Schedule>& given) {
-  Plan plan = frame_of(candidate, request);
-  Schedule schedule = given.value_or(candidate.passes);
+Plan finished(const Candidate& candidate, const PlanTask& task) {
+  Plan plan = frame_of(candidate, task);
+  Schedule schedule = task.given.value_or(candidate.passes);
   const Schedule frame =
       schedule_frame(plan,
                      stage_ties(candidate.cut.first_layers,
                                 candidate.draft->scaled().profile.ties),
-                     request.shard_states,
-                     request.clips);
+                     task.shard_states,
+                     task.clips);
   schedule.graph = frame.graph;
   schedule.synchronisation = frame.synchronisation;
   if (!Order(schedule).is_complete()) {
@@ -68,14 +65,16 @@ Plan finished(const Candidate& candidate,
   }
   check(schedule);
   plan.schedule = std::move(schedule);
+  plan.steals = true;
+  plan.prediction = predict(plan, candidate.cut.stages);
   const bool shares_cores =
       std::ranges::any_of(candidate.draft->devices(),
                           [](const auto& device) { return device.core >= 0; });
-  plan.in_order_because =
-      why_in_order(plan, candidate.cut.stages, request, shares_cores);
-  plan.steals = plan.in_order_because.empty();
-  plan.prediction = predict(plan, candidate.cut.stages);
-  return plan;
+  return with_runner(std::move(plan),
+                     {.wants_stealing = task.steals,
+                      .ranks_are_processes = task.ranks_are_processes,
+                      .shares_cores = shares_cores,
+                      .action = mean_action(candidate.cut.stages)});
 }
 
 Schedule load_schedule(const std::string& file) {
@@ -89,32 +88,16 @@ Schedule load_schedule(const std::string& file) {
   }
 }
 
-std::optional<Schedule> given_schedule(const PlanRequest& request) {
-  if (!names_file(request.schedule)) {
-    return std::nullopt;
-  }
-  const std::string file = request.schedule.substr(kFileSchedule.size());
-  Schedule given = load_schedule(file);
-  if (request.microbatches > 0 && request.microbatches != given.microbatches) {
-    fail("the schedule in " + file + " has " +
-             counted(given.microbatches, "microbatch") + ", and " +
-             std::to_string(request.microbatches) + " are asked for",
-         "Make them agree, or leave parallel.microbatches out.");
-  }
-  return given;
-}
-
 // The plan of one replica, with so many of them.
 Plan pipeline_plan(const Profile& profile,
                    const std::vector<DeviceSpec>& devices,
-                   const PlanRequest& request) {
-  const std::optional<Schedule> given = given_schedule(request);
+                   const PlanTask& task) {
   const std::vector<Draft> drafts =
-      given ? draft_of(*given, profile, devices, request)
-            : drafts_for(profile, devices, request);
+      task.given ? draft_of(*task.given, profile, devices, task)
+                 : drafts_for(profile, devices, task);
   if (drafts.empty()) {
-    fail("no number of devices gives " + counted(request.stages, "stage") +
-             " with the schedule '" + request.schedule + "'",
+    fail("no number of devices gives " + counted(task.stages, "stage") +
+             " with the schedule '" + task.schedule + "'",
          "Ask for a multiple of its stages per device, or leave one of them "
          "to the planner.");
   }
@@ -122,11 +105,11 @@ Plan pipeline_plan(const Profile& profile,
   if (candidates.empty()) {
     fail_no_fit(profile.model, drafts);
   }
-  if (request.schedule == kAutoSchedule) {
+  if (task.schedule == kAutoSchedule) {
     candidates = most_promising(candidates);
     search_schedules(candidates);
   }
-  return finished(fastest_of(candidates), request, given);
+  return finished(fastest_of(candidates), task);
 }
 
 MeshTried tried(const Plan& plan) {
@@ -137,14 +120,14 @@ MeshTried tried(const Plan& plan) {
 }
 
 // Numbers of replicas to compare.
-std::vector<int> replicas_to_try(int devices, const PlanRequest& request) {
-  if (request.replicas > 0) {
-    return {request.replicas};
+std::vector<int> replicas_to_try(int devices, const PlanTask& task) {
+  if (task.replicas > 0) {
+    return {task.replicas};
   }
   std::vector<int> counts;
   for (int count = 1; count <= devices; ++count) {
-    const std::int64_t samples = request.batch / count;
-    if (devices % count == 0 && samples >= std::max(1, request.microbatches)) {
+    const std::int64_t samples = task.batch / count;
+    if (devices % count == 0 && samples >= std::max(1, task.microbatches)) {
       counts.push_back(count);
     }
   }
@@ -153,26 +136,38 @@ std::vector<int> replicas_to_try(int devices, const PlanRequest& request) {
 
 }  // namespace
 
-int wanted_microbatches(const PlanRequest& request) {
-  const std::optional<Schedule> given = given_schedule(request);
-  return given ? given->microbatches : request.microbatches;
+PlanTask with_given_schedule(PlanTask task) {
+  if (!names_file(task.schedule)) {
+    return task;
+  }
+  const std::string file = task.schedule.substr(kFileSchedule.size());
+  if (!task.given) {
+    task.given = load_schedule(file);
+  }
+  const int found = task.given->microbatches;
+  if (task.microbatches > 0 && task.microbatches != found) {
+    fail("the schedule in " + file + " has " + counted(found, "microbatch") +
+             ", and " + std::to_string(task.microbatches) + " are asked for",
+         "Make them agree, or leave parallel.microbatches out.");
+  }
+  task.microbatches = found;
+  return task;
 }
 
 Plan make_plan(const Profile& profile,
                const std::vector<DeviceSpec>& devices,
-               const PlanRequest& wanted) {
-  PlanRequest request = wanted;
-  request.microbatches = wanted_microbatches(wanted);
-  check_request(profile, devices, request);
+               const PlanTask& wanted) {
+  const PlanTask task = with_given_schedule(wanted);
+  check_request(profile, devices, task);
   const auto count = static_cast<int>(devices.size());
   std::vector<MeshTried> compared;
   std::optional<Plan> best;
   std::optional<Error> problem;
-  for (const int replicas : replicas_to_try(count, request)) {
+  for (const int replicas : replicas_to_try(count, task)) {
     compared.push_back({.replicas = replicas, .devices = count / replicas});
-    PlanRequest part = request;
+    PlanTask part = task;
     part.replicas = replicas;
-    part.batch = (request.batch + replicas - 1) / replicas;
+    part.batch = (task.batch + replicas - 1) / replicas;
     try {
       Plan plan = pipeline_plan(profile, devices, part);
       compared.back() = tried(plan);
@@ -187,7 +182,7 @@ Plan make_plan(const Profile& profile,
   if (!best) {
     throw Error(*problem);
   }
-  best->batch = request.batch;
+  best->batch = task.batch;
   if (compared.size() > 1) {
     best->prediction->compared = std::move(compared);
   }

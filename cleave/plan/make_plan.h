@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cleave/plan/plan.h"
 #include "cleave/plan/profile.h"
+#include "cleave/policies.h"
+#include "cleave/schedule/schedule.h"
 #include "cleave/units.h"
 
 namespace cleave {
@@ -18,9 +21,25 @@ struct DeviceSpec {
   Bytes memory;      // its budget; zero: without limit
 };
 
-// How many microbatches the request fixes, by itself or by the schedule that it
-// names; 0: it leaves that to the planner.
-int wanted_microbatches(const PlanRequest& request);
+// What planning takes from the training and from the devices.
+struct PlanFacts {
+  std::int64_t batch = 0;  // samples of a step
+  int state_copies = 2;    // optimizer values kept per parameter (AdamW: 2)
+  bool clips = false;      // gradients, by the norm of all stages
+  Bytes bucket = kDefaultBucket;
+  bool ranks_are_processes = false;
+  MessageSpeed messages;
+  // The schedule that the request names as a file, once it was read.
+  std::optional<Schedule> given;
+};
+
+// What is planned: facts and wishes together.
+struct PlanTask : PlanFacts, PlanRequest {};
+
+// The task with the schedule of the file that it names, and with that one's
+// number of microbatches. Reads the file only where that is still to be done.
+// Throws Error where it cannot, or where another number is asked for.
+PlanTask with_given_schedule(PlanTask task);
 
 // Cuts the profiled model over the devices, in their order: the first of them
 // are taken, and for further replicas those behind. Schedule, stages per device
@@ -32,6 +51,6 @@ int wanted_microbatches(const PlanRequest& request);
 // names the smallest budget that would fit.
 Plan make_plan(const Profile& profile,
                const std::vector<DeviceSpec>& devices,
-               const PlanRequest& request);
+               const PlanTask& task);
 
 }  // namespace cleave

@@ -17,32 +17,19 @@ namespace cleave {
 
 struct Mesh;
 
-// What the user fixes; what is left at its default the planner chooses.
+// What the user wishes; what is left at its default the planner chooses.
 struct PlanRequest {
-  std::int64_t batch = 0;  // samples of a step; 0: what the training says
-  int stages = 0;          // 0: as many as pay
-  int stages_per_device =
-      0;                 // 0: what the schedule needs, or the planner likes
-  int replicas = 1;      // copies of the pipeline; 0: as many as pay
+  int stages = 0;             // 0: as many as pay
+  int stages_per_device = 0;  // 0: what the schedule needs, or what pays
+  int replicas = 1;           // copies of the pipeline; 0: as many as pay
   int microbatches = 0;  // of each; 0: four per device, as far as the batch
                          // has samples (plan() tries several numbers)
   // "auto": searched for; one of the generators; or "file:S.txt", a schedule in
   // its text form.
   std::string schedule = "auto";
-  int state_copies = 2;  // optimizer values kept per parameter (AdamW: 2)
   ShardStates shard_states = ShardStates::none;
-  bool clips = false;     // gradients, by the norm of all stages
-  Bytes bucket{8 << 20};  // gradients that replicas sum together, at least
   // A rank without work may do another's, where runner.h allows it.
   bool steals = true;
-  bool ranks_are_processes = false;
-
-  // A message between neighbouring stages. The defaults are for one process,
-  // where a message is a pointer handed over.
-  Seconds message_latency{5e-6};
-  double message_bandwidth = 1e12;  // bytes per second
-  // Gradients that replicas add up, in bytes per second.
-  double sum_bandwidth = 2e9;
 };
 
 // Two layers that use one weight, with no further user between them.

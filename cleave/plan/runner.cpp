@@ -1,12 +1,16 @@
 #include "cleave/plan/runner.h"
 
-#include <algorithm>
+#include <utility>
+
+#include "cleave/plan/predict.h"
 
 namespace cleave {
 namespace {
 
 // An action that another rank does takes some 15 us longer.
 constexpr Seconds kWorthStealing{1.5e-4};
+
+}  // namespace
 
 Seconds mean_action(const std::vector<StagePrediction>& stages) {
   Seconds sum;
@@ -16,31 +20,41 @@ Seconds mean_action(const std::vector<StagePrediction>& stages) {
   return sum / (2.0 * static_cast<double>(stages.size()));
 }
 
-}  // namespace
-
-std::string why_in_order(const Plan& plan,
-                         const std::vector<StagePrediction>& stages,
-                         const PlanRequest& request,
-                         bool shares_cores) {
+std::string why_in_order(const Plan& plan, const RunnerFacts& facts) {
   if (plan.devices.size() < 2) {
     return "there is one device";
   }
-  if (request.ranks_are_processes) {
+  if (facts.ranks_are_processes) {
     return "ranks are processes";
   }
-  if (!request.steals) {
+  if (!facts.wants_stealing) {
     return "stealing is off";
   }
   if (plan.replicas > 1) {
     return "replicas sum gradients in one order";
   }
-  if (shares_cores) {
+  if (facts.shares_cores) {
     return "devices share cores";
   }
-  if (mean_action(stages) < kWorthStealing) {
+  if (facts.action > Seconds{} && facts.action < kWorthStealing) {
     return "actions are too short";
   }
   return "";
+}
+
+Plan with_runner(Plan plan, const RunnerFacts& facts) {
+  std::string why = why_in_order(plan, facts);
+  if (!plan.steals || why.empty()) {
+    return plan;
+  }
+  plan.steals = false;
+  plan.in_order_because = std::move(why);
+  if (plan.prediction) {
+    std::vector<MeshTried> compared = std::move(plan.prediction->compared);
+    plan.prediction = predict(plan, std::move(plan.prediction->stages));
+    plan.prediction->compared = std::move(compared);
+  }
+  return plan;
 }
 
 }  // namespace cleave

@@ -36,15 +36,15 @@ Profile rescaled(const Profile& profile, std::int64_t batch, int microbatches) {
 }
 
 // What one replica has of these parameters where they are divided.
-Bytes own_section(Bytes parameters, const PlanRequest& request) {
-  const int replicas = std::max(1, request.replicas);
+Bytes own_section(Bytes parameters, const PlanTask& task) {
+  const int replicas = std::max(1, task.replicas);
   return {(parameters.value + replicas - 1) / replicas};
 }
 
 // Those that stay from one microbatch to the next.
-Bytes gradient_memory(Bytes parameters, const PlanRequest& request) {
-  return request.shard_states == ShardStates::gradients
-             ? own_section(parameters, request)
+Bytes gradient_memory(Bytes parameters, const PlanTask& task) {
+  return task.shard_states == ShardStates::gradients
+             ? own_section(parameters, task)
              : parameters;
 }
 
@@ -97,12 +97,12 @@ void add_messages(const ScaledRequest& scaled,
     const LayerCost& before = layers[first - 1];
     stage.memory.returning = before.crossing;
     stage.memory.shared = std::max(Bytes{}, before.crossing - before.loose);
-    stage.cost.gradients = message_time(before, scaled.request);
+    stage.cost.gradients = message_time(before, scaled.task);
   }
   if (end < std::ssize(layers)) {
     const LayerCost& last = layers[end - 1];
     stage.memory.leaving = last.loose;
-    stage.cost.values = message_time(last, scaled.request);
+    stage.cost.values = message_time(last, scaled.task);
   }
 }
 
@@ -125,52 +125,51 @@ LayerCost layer_in_stage(const std::vector<LayerCost>& layers,
 // a stage are equally long.
 Seconds time_of_sum(const StagePrediction& stage,
                     std::size_t sums,
-                    const PlanRequest& request) {
+                    const PlanTask& task) {
   const double share =
-      2.0 * (request.replicas - 1) / static_cast<double>(request.replicas);
+      2.0 * (task.replicas - 1) / static_cast<double>(task.replicas);
   return {share * static_cast<double>(stage.parameters.value) /
-          request.sum_bandwidth / static_cast<double>(sums)};
+          task.messages.sum_bandwidth / static_cast<double>(sums)};
 }
 
 }  // namespace
 
 ScaledRequest::ScaledRequest(const Profile& measured,
-                             const PlanRequest& wanted,
+                             const PlanTask& wanted,
                              int microbatches_of_each)
-    : request(wanted),
+    : task(wanted),
       microbatches(microbatches_of_each),
       profile(rescaled(measured, wanted.batch, microbatches_of_each)) {}
 
-// What the request asks for, or what it leaves to the planner.
-int microbatches_for(int devices, const PlanRequest& request) {
-  if (request.microbatches > 0) {
-    return request.microbatches;
+int microbatches_for(int devices, const PlanTask& task) {
+  if (task.microbatches > 0) {
+    return task.microbatches;
   }
   const std::int64_t wanted = std::int64_t{kMicrobatchesPerDevice} * devices;
-  return static_cast<int>(std::min(wanted, request.batch));
+  return static_cast<int>(std::min(wanted, task.batch));
 }
 
-Seconds message_time(const LayerCost& layer, const PlanRequest& request) {
-  return request.message_latency +
+Seconds message_time(const LayerCost& layer, const PlanTask& task) {
+  return task.messages.latency +
          Seconds{static_cast<double>(layer.crossing.value) /
-                 request.message_bandwidth};
+                 task.messages.bandwidth};
 }
 
 // Parameters, gradients, and the optimizer's states. While replicas add up
 // gradients, what the others sent for the own sections is there too; with
 // shards also the sums, which otherwise take the place of the gradients.
-Bytes parameter_memory(Bytes parameters, const PlanRequest& request) {
-  const Bytes section = own_section(parameters, request);
+Bytes parameter_memory(Bytes parameters, const PlanTask& task) {
+  const Bytes section = own_section(parameters, task);
   const Bytes states =
-      request.state_copies *
-      (request.shard_states == ShardStates::none ? parameters : section);
+      task.state_copies *
+      (task.shard_states == ShardStates::none ? parameters : section);
   const int sections =
-      request.replicas - (request.shard_states == ShardStates::none ? 1 : 0);
+      task.replicas - (task.shard_states == ShardStates::none ? 1 : 0);
   const Bytes sums =
-      request.replicas < 2 || request.shard_states == ShardStates::gradients
+      task.replicas < 2 || task.shard_states == ShardStates::gradients
           ? Bytes{}
           : sections * section;
-  return parameters + gradient_memory(parameters, request) + states + sums;
+  return parameters + gradient_memory(parameters, task) + states + sums;
 }
 
 StagePrediction stage_cost(const ScaledRequest& scaled,
@@ -178,7 +177,7 @@ StagePrediction stage_cost(const ScaledRequest& scaled,
                            int first,
                            int end) {
   StagePrediction stage;
-  const PlanRequest& request = scaled.request;
+  const PlanTask& task = scaled.task;
   const std::vector<LayerCost>& layers = scaled.profile.layers;
   Bytes made = first > 0 ? layers[first - 1].crossing : Bytes{};
   for (int i = first; i < end; ++i) {
@@ -189,18 +188,18 @@ StagePrediction stage_cost(const ScaledRequest& scaled,
   }
   stage.memory.kept = std::max(Bytes{}, stage.memory.kept);
   add_overhead(scaled.profile.overhead, device.speed, stage.cost);
-  stage.fixed += parameter_memory(stage.parameters, request);
+  stage.fixed += parameter_memory(stage.parameters, task);
   add_messages(scaled, first, end, stage);
-  if (request.replicas > 1) {
-    const bool each = request.shard_states == ShardStates::gradients;
+  if (task.replicas > 1) {
+    const bool each = task.shard_states == ShardStates::gradients;
     if (each) {
       stage.memory.sums = 2 * stage.parameters;  // own ones, and what others
                                                  // sent
     }
     const std::size_t buckets =
-        buckets_of(scaled.profile, first, end, request.bucket).size();
+        buckets_of(scaled.profile, first, end, task.bucket).size();
     stage.cost.reduce =
-        time_of_sum(stage, each ? scaled.microbatches : buckets, request);
+        time_of_sum(stage, each ? scaled.microbatches : buckets, task);
   }
   StageCost& cost = stage.cost;
   for (Seconds* time : {&cost.forward,

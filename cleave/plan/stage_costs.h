@@ -5,26 +5,26 @@
 // From costs of layers to costs of stages. For the planner only.
 namespace cleave {
 
-// The request, and what the layers cost for one microbatch of it.
+// The task, and what the layers cost for one microbatch of it.
 struct ScaledRequest {
   ScaledRequest(const Profile& measured,
-                const PlanRequest& wanted,
+                const PlanTask& wanted,
                 int microbatches_of_each);
 
-  PlanRequest request;
+  PlanTask task;
   int microbatches;
   Profile profile;
 };
 
 // What the request asks for, or what it leaves to the planner.
-int microbatches_for(int devices, const PlanRequest& request);
+int microbatches_for(int devices, const PlanTask& task);
 
 // How long a message behind this layer takes.
-Seconds message_time(const LayerCost& layer, const PlanRequest& request);
+Seconds message_time(const LayerCost& layer, const PlanTask& task);
 
 // What parameters of this size need all the time, beside copies in another
 // precision: themselves, gradients, states, and sums while replicas add up.
-Bytes parameter_memory(Bytes parameters, const PlanRequest& request);
+Bytes parameter_memory(Bytes parameters, const PlanTask& task);
 
 // The layers from `first` to before `end` on this device.
 StagePrediction stage_cost(const ScaledRequest& scaled,

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "cleave/plan/runner.h"
 #include "cleave/train/stealing/stealing.h"
 
 namespace cleave {
@@ -27,9 +28,12 @@ std::unique_ptr<Runner> make_runner(const Plan& plan,
                                     bool all_ranks_are_local,
                                     Seconds patience,
                                     std::function<bool()> stopped) {
-  return plan.steals && all_ranks_are_local
-             ? make_stealing(plan, patience, std::move(stopped))
-             : make_in_order();
+  const std::string why =
+      why_in_order(plan,
+                   {.wants_stealing = plan.steals,
+                    .ranks_are_processes = !all_ranks_are_local});
+  return why.empty() ? make_stealing(plan, patience, std::move(stopped))
+                     : make_in_order();
 }
 
 }  // namespace cleave

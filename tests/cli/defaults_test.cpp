@@ -47,7 +47,6 @@ TEST(Defaults, of_training_are_the_librarys) {
 TEST(Defaults, of_plans_and_devices_are_the_librarys) {
   const ParallelConfig parallel;
   EXPECT_EQ(parallel.bucket, Training{}.bucket);
-  EXPECT_EQ(parallel.bucket, PlanRequest{}.bucket);
   EXPECT_EQ(parallel.schedule, PlanRequest{}.schedule);
   EXPECT_EQ(parallel.stealing, PlanRequest{}.steals);
   EXPECT_EQ(parallel.replicas, PlanRequest{}.replicas);

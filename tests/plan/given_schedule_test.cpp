@@ -19,12 +19,12 @@ class GivenSchedule : public testing::Test {
  protected:
   GivenSchedule() : file_(folder_ / "schedule.txt") {}
 
-  PlanRequest request() const {
-    return {.batch = 8, .schedule = "file:" + file_.string()};
+  PlanTask request() const {
+    return {{.batch = 8}, {.schedule = "file:" + file_.string()}};
   }
 
   Plan plan(const std::string& text) const { return plan(text, request()); }
-  Plan plan(const std::string& text, const PlanRequest& wanted) const {
+  Plan plan(const std::string& text, const PlanTask& wanted) const {
     put(file_, text);
     Plan made = make_plan(profile_, devices(2), wanted);
     check_plan(made, layers_of(profile_), profile_.ties);
@@ -34,7 +34,7 @@ class GivenSchedule : public testing::Test {
   std::string error(const std::string& text) const {
     return error(text, request());
   }
-  std::string error(const std::string& text, const PlanRequest& wanted) const {
+  std::string error(const std::string& text, const PlanTask& wanted) const {
     return error_of([&] { plan(text, wanted); });
   }
 
@@ -52,12 +52,12 @@ TEST_F(GivenSchedule, of_passes_alone_is_completed) {
   EXPECT_EQ(made.schedule_name, request().schedule);
   EXPECT_EQ(made.devices.size(), 2U);
   EXPECT_GT(made.prediction->step, Seconds{});
-  EXPECT_EQ(wanted_microbatches(request()), 2);
+  EXPECT_EQ(with_given_schedule(request()).microbatches, 2);
 }
 
 TEST_F(GivenSchedule, is_completed_with_ties_clipping_and_replicas) {
   profile_.ties = {{0, 3}};
-  PlanRequest wanted = request();
+  PlanTask wanted = request();
   wanted.clips = true;
   const Plan made = plan(kPasses, wanted);
   EXPECT_EQ(made.schedule.graph.ties(),
@@ -78,7 +78,7 @@ TEST_F(GivenSchedule, that_is_complete_is_kept_as_it_is) {
 }
 
 TEST_F(GivenSchedule, that_is_complete_must_have_all_that_the_plan_needs) {
-  PlanRequest wanted = request();
+  PlanTask wanted = request();
   wanted.clips = true;
   const std::string found =
       error(to_text(complete(parse_schedule(kPasses))), wanted);
@@ -94,7 +94,7 @@ TEST_F(GivenSchedule, may_have_several_stages_of_a_rank) {
 }
 
 TEST_F(GivenSchedule, is_refused_where_the_numbers_of_microbatches_differ) {
-  PlanRequest wanted = request();
+  PlanTask wanted = request();
   wanted.microbatches = 4;
   EXPECT_EQ(error(kPasses, wanted),
             "the schedule in " + file_.string() +
@@ -105,7 +105,7 @@ TEST_F(GivenSchedule, is_refused_where_the_numbers_of_microbatches_differ) {
 }
 
 TEST_F(GivenSchedule, is_refused_where_the_batch_has_too_few_samples) {
-  PlanRequest wanted = request();
+  PlanTask wanted = request();
   wanted.batch = 1;
   EXPECT_EQ(error(kPasses, wanted),
             "cannot make 2 microbatches of a batch of 1 sample. Give every "
@@ -113,7 +113,7 @@ TEST_F(GivenSchedule, is_refused_where_the_batch_has_too_few_samples) {
 }
 
 TEST_F(GivenSchedule, is_refused_where_replicas_have_too_few_samples) {
-  PlanRequest wanted = request();
+  PlanTask wanted = request();
   wanted.batch = 3;
   wanted.replicas = 2;
   EXPECT_EQ(error(kPasses, wanted),
@@ -159,7 +159,7 @@ TEST_F(GivenSchedule, is_refused_where_there_is_no_file) {
   EXPECT_EQ(error_of([&] { make_plan(profile_, devices(2), request()); }),
             "cannot read " + file_.string() +
                 ". Check that the file exists and may be read.");
-  EXPECT_EQ(error_of([&] { wanted_microbatches(request()); }),
+  EXPECT_EQ(error_of([&] { with_given_schedule(request()); }),
             "cannot read " + file_.string() +
                 ". Check that the file exists and may be read.");
 }

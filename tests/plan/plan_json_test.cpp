@@ -339,7 +339,7 @@ TEST(PlanJson, a_plan_that_was_made_survives_exactly) {
       const Plan plan = make_plan(
           profile,
           {{.name = "a", .speed = 0.7, .memory = {1 << 20}}, {.name = "b"}},
-          {.batch = 10, .schedule = schedule, .clips = clips});
+          {{.batch = 10, .clips = clips}, {.schedule = schedule}});
       EXPECT_FALSE(plan.schedule.graph.ties().empty());
       EXPECT_TRUE(plan.steals);
       EXPECT_EQ(parse_plan(to_json(plan), "plan"), plan);
@@ -351,14 +351,11 @@ TEST(PlanJson, a_plan_of_replicas_survives_exactly) {
   const Profile profile = odd_profile();
   for (const ShardStates shard :
        {ShardStates::none, ShardStates::optimizer, ShardStates::gradients}) {
-    Plan plan = make_plan(profile,
-                          devices(4),
-                          {.batch = 20,
-                           .stages = 2,
-                           .replicas = 2,
-                           .shard_states = shard,
-                           .clips = true,
-                           .bucket = {1500}});
+    Plan plan =
+        make_plan(profile,
+                  devices(4),
+                  {{.batch = 20, .clips = true, .bucket = {1500}},
+                   {.stages = 2, .replicas = 2, .shard_states = shard}});
     EXPECT_GT(plan.stages[0].buckets.size(), 1U);
     EXPECT_EQ(parse_plan(to_json(plan), "plan"), plan);
     plan.prediction.reset();
@@ -369,7 +366,7 @@ TEST(PlanJson, a_plan_of_replicas_survives_exactly) {
 
 TEST(PlanJson, what_was_compared_survives_exactly) {
   const Plan plan =
-      make_plan(odd_profile(), devices(2), {.batch = 8, .replicas = 0});
+      make_plan(odd_profile(), devices(2), {{.batch = 8}, {.replicas = 0}});
   EXPECT_EQ(plan.prediction->compared.size(), 2U);
   EXPECT_EQ(parse_plan(to_json(plan), "plan"), plan);
 }

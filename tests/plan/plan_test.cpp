@@ -34,7 +34,7 @@ Bytes peak_of(const Plan& plan, int rank) {
 
 std::string plan_error(const Profile& profile,
                        const std::vector<DeviceSpec>& on,
-                       const PlanRequest& request) {
+                       const PlanTask& request) {
   return error_of([&] { make_plan(profile, on, request); });
 }
 
@@ -44,7 +44,7 @@ TEST(MakePlan, what_a_stage_takes_for_itself_counts_once_per_stage) {
   profile.layers[0].weight = {0.005};
   profile.layers[0].update = {0.006};
   const Plan plan = make_plan(
-      profile, devices(2), {.batch = 4, .stages = 2, .schedule = "1f1b"});
+      profile, devices(2), {{.batch = 4}, {.stages = 2, .schedule = "1f1b"}});
   const auto layers = static_cast<double>(plan.stages[1].layers.size());
   EXPECT_DOUBLE_EQ(cost_of(plan, 1).forward.value, 0.001 * layers + 0.0001);
   EXPECT_DOUBLE_EQ(cost_of(plan, 1).backward.value, 0.002 * layers + 0.0002);
@@ -54,14 +54,14 @@ TEST(MakePlan, what_a_stage_takes_for_itself_counts_once_per_stage) {
   EXPECT_EQ(cost_of(plan, 1).weight.value, 0);
   EXPECT_EQ(cost_of(plan, 1).update.value, 0);
   profile.overhead.backward = {-1};
-  EXPECT_EQ(plan_error(profile, devices(2), {.batch = 4}),
+  EXPECT_EQ(plan_error(profile, devices(2), {{.batch = 4}, {}}),
             "the overhead of the profile is below zero, or no number. Profile "
             "the model again.");
 }
 
 TEST(MakePlan, devices_steal_work_unless_told_not_to) {
   const Profile profile = profile_of(std::vector<double>(8, 0.001));
-  PlanRequest request{.batch = 8, .stages = 2, .schedule = "zb-h2"};
+  PlanTask request{{.batch = 8}, {.stages = 2, .schedule = "zb-h2"}};
   const Plan stealing = make_plan(profile, devices(2), request);
   EXPECT_TRUE(stealing.steals);
   request.steals = false;
@@ -75,12 +75,11 @@ TEST(MakePlan, predicts_the_closed_form_for_even_stages) {
   for (const char* schedule : {"1f1b", "gpipe"}) {
     const Plan plan = make_plan(profile,
                                 devices(4),
-                                {.batch = 6,
-                                 .stages = 4,
-                                 .microbatches = 6,
-                                 .schedule = schedule,
-                                 .steals = false,
-                                 .message_latency = {}});
+                                {{.batch = 6, .messages = {.latency = {}}},
+                                 {.stages = 4,
+                                  .microbatches = 6,
+                                  .schedule = schedule,
+                                  .steals = false}});
     EXPECT_EQ(layer_counts(plan), (std::vector<int>{2, 2, 2, 2}));
     EXPECT_EQ(cost_of(plan, 0).forward, Seconds{0.002});
     EXPECT_EQ(cost_of(plan, 0).backward, Seconds{0.004});
@@ -92,7 +91,7 @@ TEST(MakePlan, predicts_the_closed_form_for_even_stages) {
 
 TEST(MakePlan, one_stage_has_no_bubble) {
   const Plan plan = make_plan(
-      profile_of({0.001, 0.002}), devices(1), {.batch = 8, .stages = 1});
+      profile_of({0.001, 0.002}), devices(1), {{.batch = 8}, {.stages = 1}});
   EXPECT_EQ(plan.schedule.microbatches, 4);
   EXPECT_EQ(plan.prediction->step,
             Seconds{0.072});  // 8 samples, 3 ms forward, 6 backward
@@ -106,14 +105,11 @@ TEST(MakePlan, one_stage_has_no_bubble) {
 TEST(MakePlan, messages_count_on_the_way_there_and_back) {
   Profile profile = profile_of({0.001, 0.001});
   profile.layers[0].crossing = {1000};
-  const Plan plan = make_plan(profile,
-                              devices(2),
-                              {.batch = 1,
-                               .stages = 2,
-                               .microbatches = 1,
-                               .schedule = "1f1b",
-                               .message_latency = {0.001},
-                               .message_bandwidth = 1e6});
+  const Plan plan = make_plan(
+      profile,
+      devices(2),
+      {{.batch = 1, .messages = {.latency = {0.001}, .bandwidth = 1e6}},
+       {.stages = 2, .microbatches = 1, .schedule = "1f1b"}});
   // Two stages of 3 ms in a row; each way 1 ms and 1000 bytes at 1 MB/s.
   EXPECT_EQ(plan.prediction->step, Seconds{0.010});
 }
@@ -121,7 +117,7 @@ TEST(MakePlan, messages_count_on_the_way_there_and_back) {
 TEST(MakePlan, uses_all_devices_when_that_pays) {
   const Plan plan = make_plan(profile_of(std::vector<double>(8, 0.01)),
                               devices(4),
-                              {.batch = 32, .schedule = "1f1b"});
+                              {{.batch = 32}, {.schedule = "1f1b"}});
   EXPECT_EQ(plan.stages.size(), 4U);
   EXPECT_EQ(plan.schedule.microbatches, 16);
 }
@@ -130,17 +126,18 @@ TEST(MakePlan, takes_fewer_stages_when_more_do_not_pay) {
   // The first layer is the bottleneck however the others are cut.
   const Plan heavy = make_plan(profile_of({0.010, 0.001, 0.001}),
                                devices(3),
-                               {.batch = 8, .microbatches = 8});
+                               {{.batch = 8}, {.microbatches = 8}});
   EXPECT_EQ(layer_counts(heavy), (std::vector<int>{1, 2}));
   // Layers so small that the messages cost more than the second device saves.
-  const Plan small = make_plan(
-      profile_of({1e-6, 1e-6}), devices(2), {.batch = 4, .microbatches = 4});
+  const Plan small = make_plan(profile_of({1e-6, 1e-6}),
+                               devices(2),
+                               {{.batch = 4}, {.microbatches = 4}});
   EXPECT_EQ(small.stages.size(), 1U);
 }
 
 TEST(MakePlan, takes_fewer_stages_when_more_pay_less_than_a_percent) {
-  const PlanRequest request{
-      .batch = 8, .microbatches = 8, .message_latency = {}};
+  const PlanTask request{{.batch = 8, .messages = {.latency = {}}},
+                         {.microbatches = 8}};
   const auto stages = [&](double second) {
     return make_plan(profile_of({0.1, second}), devices(2), request)
         .stages.size();
@@ -151,11 +148,8 @@ TEST(MakePlan, takes_fewer_stages_when_more_pay_less_than_a_percent) {
 
 TEST(MakePlan, cuts_where_little_crosses) {
   Profile profile = profile_of({0.001, 0.001, 0.001, 0.001});
-  const PlanRequest request{.batch = 8,
-                            .stages = 2,
-                            .microbatches = 8,
-                            .schedule = "1f1b",
-                            .message_bandwidth = 1e6};
+  const PlanTask request{{.batch = 8, .messages = {.bandwidth = 1e6}},
+                         {.stages = 2, .microbatches = 8, .schedule = "1f1b"}};
   EXPECT_EQ(layer_counts(make_plan(profile, devices(2), request)),
             (std::vector<int>{2, 2}));
   profile.layers[1].crossing = {3000};  // 3 ms there and 3 back
@@ -165,7 +159,7 @@ TEST(MakePlan, cuts_where_little_crosses) {
 
 TEST(MakePlan, never_makes_more_stages_than_layers_on_its_own) {
   const Plan plan =
-      make_plan(profile_of({0.01, 0.01}), devices(5), {.batch = 64});
+      make_plan(profile_of({0.01, 0.01}), devices(5), {{.batch = 64}, {}});
   EXPECT_EQ(plan.stages.size(), 2U);
 }
 
@@ -175,7 +169,7 @@ TEST(MakePlan, gives_the_stages_of_a_heavy_embedding_and_head_fewer_blocks) {
   times.front() = 0.003;
   times.back() = 0.007;
   const Plan plan =
-      make_plan(profile_of(times), devices(4), {.batch = 16, .stages = 4});
+      make_plan(profile_of(times), devices(4), {{.batch = 16}, {.stages = 4}});
   EXPECT_EQ(layer_counts(plan), (std::vector<int>{4, 4, 4, 2}));
   for (const StagePrediction& stage : plan.prediction->stages) {
     EXPECT_LE(stage.cost.forward, Seconds{0.009});
@@ -187,7 +181,7 @@ TEST(MakePlan, a_faster_device_gets_more_layers) {
   unequal[0].speed = 3;
   const Plan plan = make_plan(profile_of(std::vector<double>(8, 0.003)),
                               unequal,
-                              {.batch = 8, .stages = 2, .microbatches = 8});
+                              {{.batch = 8}, {.stages = 2, .microbatches = 8}});
   EXPECT_EQ(layer_counts(plan), (std::vector<int>{6, 2}));
   EXPECT_EQ(cost_of(plan, 0).forward, Seconds{0.006});
   EXPECT_EQ(cost_of(plan, 1).forward, Seconds{0.006});
@@ -204,7 +198,7 @@ std::vector<DeviceSpec> on_two_cores(int count) {
 
 TEST(MakePlan, takes_no_more_devices_than_there_are_cores) {
   const Profile profile = profile_of(std::vector<double>(8, 0.003));
-  const PlanRequest request{.batch = 8, .microbatches = 8};
+  const PlanTask request{{.batch = 8}, {.microbatches = 8}};
   const Plan two = make_plan(profile, devices(2), request);
   const Plan plan = make_plan(profile, on_two_cores(6), request);
   EXPECT_EQ(plan.devices.size(), 2U);
@@ -217,7 +211,7 @@ TEST(MakePlan, devices_that_share_cores_are_no_faster_than_the_cores) {
   const Plan plan = make_plan(
       profile,
       on_two_cores(4),
-      {.batch = 8, .stages = 4, .microbatches = 8, .schedule = "zb-h1"});
+      {{.batch = 8}, {.stages = 4, .microbatches = 8, .schedule = "zb-h1"}});
   EXPECT_EQ(cost_of(plan, 2).forward, Seconds{0.012});  // beside another
   EXPECT_FALSE(plan.steals);
   const double least = 8 * 8 * 0.009 / 2;
@@ -226,13 +220,11 @@ TEST(MakePlan, devices_that_share_cores_are_no_faster_than_the_cores) {
 }
 
 TEST(MakePlan, devices_of_other_replicas_take_their_share_of_cores) {
-  const Plan plan = make_plan(profile_of({0.003, 0.003}),
-                              on_two_cores(4),
-                              {.batch = 8,
-                               .stages = 2,
-                               .replicas = 2,
-                               .microbatches = 4,
-                               .schedule = "1f1b"});
+  const Plan plan = make_plan(
+      profile_of({0.003, 0.003}),
+      on_two_cores(4),
+      {{.batch = 8},
+       {.stages = 2, .replicas = 2, .microbatches = 4, .schedule = "1f1b"}});
   EXPECT_EQ(cost_of(plan, 1).forward, Seconds{0.006});
 }
 
@@ -247,14 +239,11 @@ TEST(MakePlan, counts_states_activations_in_flight_and_the_working_set) {
   }
   profile.layers[1].activations = {50};
   profile.layers[2].loose = {};  // nothing leaves it
-  const Plan plan = make_plan(profile,
-                              devices(3),
-                              {.batch = 8,
-                               .stages = 3,
-                               .microbatches = 8,
-                               .schedule = "1f1b",
-                               .state_copies = 1,
-                               .steals = false});
+  const Plan plan = make_plan(
+      profile,
+      devices(3),
+      {{.batch = 8, .state_copies = 1},
+       {.stages = 3, .microbatches = 8, .schedule = "1f1b", .steals = false}});
   // 1f1b holds 3, 2 and 1 microbatches, with what the stage was given and
   // without the 5 that leave it. The last of them computes with its 5. Messages
   // wait to be taken: of the first stage two, of the second one each way, where
@@ -279,7 +268,7 @@ TEST(MakePlan, a_backward_needs_less_where_layers_behind_have_let_go) {
   }
   profile.layers[0].whole_need = {90};
   profile.layers[1].loose = {20};  // the next one keeps it
-  const Plan plan = make_plan(profile, devices(1), {.batch = 1});
+  const Plan plan = make_plan(profile, devices(1), {{.batch = 1}, {}});
   ASSERT_EQ(plan.stages.size(), 1U);
   const StageBytes& stage = plan.prediction->stages[0].memory;
   EXPECT_EQ(stage.backward_need, Bytes{30 + 2 * 25 - 40 - 0});
@@ -294,8 +283,8 @@ TEST(MakePlan, costs_grow_with_the_samples_of_a_microbatch) {
     layer.activations = {40};
     layer.crossing = {4};
   }
-  PlanRequest request{
-      .batch = 16, .stages = 2, .microbatches = 8, .steals = false};
+  PlanTask request{{.batch = 16},
+                   {.stages = 2, .microbatches = 8, .steals = false}};
   EXPECT_EQ(cost_of(make_plan(profile, devices(2), request), 1).forward,
             Seconds{0.002});
   EXPECT_EQ(peak_of(make_plan(profile, devices(2), request), 1),
@@ -313,9 +302,11 @@ TEST(MakePlan, a_budget_can_force_more_stages) {
   for (LayerCost& layer : profile.layers) {
     layer.parameters = {1000};
   }
-  EXPECT_EQ(make_plan(profile, devices(2), {.batch = 4}).stages.size(), 1U);
-  EXPECT_EQ(make_plan(profile, devices(2, {5000}), {.batch = 4}).stages.size(),
-            2U);
+  EXPECT_EQ(make_plan(profile, devices(2), {{.batch = 4}, {}}).stages.size(),
+            1U);
+  EXPECT_EQ(
+      make_plan(profile, devices(2, {5000}), {{.batch = 4}, {}}).stages.size(),
+      2U);
 }
 
 TEST(MakePlan, replicas_divide_devices_and_batch) {
@@ -323,15 +314,11 @@ TEST(MakePlan, replicas_divide_devices_and_batch) {
   for (LayerCost& layer : profile.layers) {
     layer.parameters = {1'000'000};
   }
-  const Plan plan = make_plan(profile,
-                              devices(4),
-                              {.batch = 16,
-                               .stages = 2,
-                               .replicas = 2,
-                               .microbatches = 4,
-                               .schedule = "1f1b",
-                               .message_latency = {},
-                               .sum_bandwidth = 1e9});
+  const Plan plan = make_plan(
+      profile,
+      devices(4),
+      {{.batch = 16, .messages = {.latency = {}, .sum_bandwidth = 1e9}},
+       {.stages = 2, .replicas = 2, .microbatches = 4, .schedule = "1f1b"}});
   EXPECT_EQ(plan.replicas, 2);
   EXPECT_EQ(plan.batch, 16);
   EXPECT_EQ(layer_counts(plan), (std::vector<int>{2, 2}));
@@ -343,8 +330,8 @@ TEST(MakePlan, replicas_divide_devices_and_batch) {
 TEST(MakePlan, chooses_replicas_against_stages_by_predicted_time) {
   // A layer that cannot be cut, and next to nothing to add up: copies.
   Profile profile = profile_of({0.1, 0.001});
-  const PlanRequest request{
-      .batch = 16, .replicas = 0, .microbatches = 4, .schedule = "1f1b"};
+  const PlanTask request{
+      {.batch = 16}, {.replicas = 0, .microbatches = 4, .schedule = "1f1b"}};
   EXPECT_EQ(make_plan(profile, devices(2), request).replicas, 2);
   // Equal layers with many parameters: stages.
   Profile even = profile_of({0.01, 0.01});
@@ -354,7 +341,7 @@ TEST(MakePlan, chooses_replicas_against_stages_by_predicted_time) {
 
 TEST(MakePlan, replicas_have_a_sample_for_every_microbatch) {
   const Profile profile = profile_of({0.1, 0.001});
-  const PlanRequest request{.batch = 6, .replicas = 0, .microbatches = 4};
+  const PlanTask request{{.batch = 6}, {.replicas = 0, .microbatches = 4}};
   const Plan plan = make_plan(profile, devices(2), request);
   EXPECT_EQ(plan.replicas, 1);
   check_plan(plan, layers_of(profile));
@@ -363,12 +350,12 @@ TEST(MakePlan, replicas_have_a_sample_for_every_microbatch) {
 TEST(MakePlan, one_device_has_no_more_stages_than_one) {
   const Plan plan = make_plan(profile_of({0.1, 0.0005}),
                               devices(1),
-                              {.batch = 8, .message_latency = {}});
+                              {{.batch = 8, .messages = {.latency = {}}}, {}});
   EXPECT_EQ(plan.stages.size(), 1U);
 }
 
 TEST(MakePlan, gives_the_same_plan_every_time) {
-  const PlanRequest request{.batch = 16, .microbatches = 8};
+  const PlanTask request{{.batch = 16}, {.microbatches = 8}};
   EXPECT_EQ(make_plan(blocks_and_head(4), devices(4), request),
             make_plan(blocks_and_head(4), devices(4), request));
 }
@@ -379,7 +366,7 @@ TEST(MakePlan, ties_of_layers_are_those_of_the_stages_they_are_in) {
   const Plan plan = make_plan(
       profile,
       devices(2),
-      {.batch = 8, .stages = 2, .microbatches = 4, .schedule = "1f1b"});
+      {{.batch = 8}, {.stages = 2, .microbatches = 4, .schedule = "1f1b"}});
   check_plan(plan, layers_of(profile), profile.ties);
   EXPECT_EQ(plan.schedule.graph.ties(),
             (std::vector<StageTie>{{StageId{0}, StageId{1}}}));
@@ -389,7 +376,7 @@ TEST(MakePlan, refuses_ties_of_layers_that_are_not_there) {
   Profile profile = profile_of({0.001, 0.001});
   for (const LayerTie tie : {LayerTie{0, 2}, {-1, 1}, {1, 1}, {1, 0}}) {
     profile.ties = {tie};
-    EXPECT_EQ(plan_error(profile, devices(2), {.batch = 8}),
+    EXPECT_EQ(plan_error(profile, devices(2), {{.batch = 8}, {}}),
               "layers " + std::to_string(tie.earlier) + " and " +
                   std::to_string(tie.later) +
                   " of the profile cannot share a weight. Profile the model "
@@ -407,7 +394,7 @@ TEST(StageTies, are_between_stages_and_each_stands_once) {
 TEST(MakePlan, sharded_states_are_divided_among_replicas) {
   Profile profile = profile_of({0.01});
   profile.layers[0].parameters = {1000};
-  PlanRequest request{.batch = 16, .replicas = 4, .microbatches = 1};
+  PlanTask request{{.batch = 16}, {.replicas = 4, .microbatches = 1}};
   // Parameters, gradients, two states, and what three others sent.
   EXPECT_EQ(make_plan(profile, devices(4), request).prediction->stages[0].fixed,
             Bytes{1000 + 1000 + 2 * 1000 + 3 * 250});
@@ -427,12 +414,9 @@ TEST(MakePlan, says_what_other_meshes_would_have_taken) {
   Profile profile = profile_of({0.1, 0.08});
   profile.layers[0].parameters = {100};
   profile.layers[1].parameters = {300};
-  PlanRequest request{.batch = 16,
-                      .replicas = 0,
-                      .microbatches = 4,
-                      .schedule = "1f1b",
-                      .state_copies = 0,
-                      .steals = false};
+  PlanTask request{
+      {.batch = 16, .state_copies = 0},
+      {.replicas = 0, .microbatches = 4, .schedule = "1f1b", .steals = false}};
   const Plan plan = make_plan(profile, devices(2), request);
   ASSERT_EQ(plan.prediction->compared.size(), 2u);
   EXPECT_EQ(plan.prediction->compared[0].replicas, 1);
@@ -450,22 +434,23 @@ TEST(MakePlan, says_what_other_meshes_would_have_taken) {
 
 TEST(MakePlan, says_which_numbers_do_not_go_together) {
   const Profile profile = profile_of({1, 1, 1});
-  EXPECT_EQ(plan_error(profile, devices(4), {.batch = 1, .stages = 4}),
+  EXPECT_EQ(plan_error(profile, devices(4), {{.batch = 1}, {.stages = 4}}),
             "cannot cut 3 layers into 4 stages. Ask for between 1 and 3 "
             "stages.");
+  EXPECT_EQ(plan_error(profile,
+                       devices(2),
+                       {{.batch = 1}, {.stages = 3, .schedule = "1f1b"}}),
+            "cannot put 3 stages on 2 devices. Ask for between 1 and 2 stages, "
+            "or name more devices.");
   EXPECT_EQ(
-      plan_error(
-          profile, devices(2), {.batch = 1, .stages = 3, .schedule = "1f1b"}),
-      "cannot put 3 stages on 2 devices. Ask for between 1 and 2 stages, "
-      "or name more devices.");
-  EXPECT_EQ(plan_error(profile, devices(2), {.batch = 4, .microbatches = 8}),
-            "cannot make 8 microbatches of a batch of 4 samples. Give every "
-            "microbatch at least one sample.");
-  EXPECT_EQ(
-      plan_error(
-          profile, devices(1), {.batch = 1, .stages = 2, .schedule = "1f1b"}),
-      "cannot put 2 stages on 1 device. Ask for 1 stage, or name more "
-      "devices.");
+      plan_error(profile, devices(2), {{.batch = 4}, {.microbatches = 8}}),
+      "cannot make 8 microbatches of a batch of 4 samples. Give every "
+      "microbatch at least one sample.");
+  EXPECT_EQ(plan_error(profile,
+                       devices(1),
+                       {{.batch = 1}, {.stages = 2, .schedule = "1f1b"}}),
+            "cannot put 2 stages on 1 device. Ask for 1 stage, or name more "
+            "devices.");
   EXPECT_EQ(
       plan_error({.model = "net", .device = "", .layers = {}}, devices(1), {}),
       "the profile of 'net' holds no measured layer. Profile a model "
@@ -475,16 +460,17 @@ TEST(MakePlan, says_which_numbers_do_not_go_together) {
   EXPECT_EQ(plan_error(profile, {{.name = "cpu:0", .speed = 0}}, {}),
             "device 'cpu:0' has no sensible speed and memory. Give it a speed "
             "above 0 and a memory of 0 (no limit) or more.");
-  EXPECT_EQ(plan_error(profile, devices(1), {.batch = 0}),
+  EXPECT_EQ(plan_error(profile, devices(1), {{.batch = 0}, {}}),
             "the request for a plan has a number that is too small. Ask for a "
             "batch of at least 1 and a bandwidth above 0; everything else is 0 "
             "or more.");
   EXPECT_EQ(plan_error(profile_of({-1}), devices(1), {}),
             "layer '0' of the profile has a cost below zero, or one that is no "
             "number. Profile the model again.");
-  EXPECT_EQ(plan_error(profile, devices(1), {.batch = 1, .schedule = "1f1c"}),
-            "there is no schedule '1f1c'. Did you mean 1f1b? Choose one of: "
-            "auto, gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v.");
+  EXPECT_EQ(
+      plan_error(profile, devices(1), {{.batch = 1}, {.schedule = "1f1c"}}),
+      "there is no schedule '1f1c'. Did you mean 1f1b? Choose one of: "
+      "auto, gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v.");
 }
 
 Profile heavy_profile() {
@@ -497,20 +483,20 @@ Profile heavy_profile() {
 }
 
 TEST(MakePlan, names_the_smallest_budget_when_nothing_fits) {
-  EXPECT_EQ(
-      plan_error(
-          heavy_profile(), devices(2, {150 << 20}), {.batch = 8, .stages = 2}),
-      "no cut of 'net' into 2 stages fits a memory of 150 MiB per "
-      "device. Give every device at least 225 MiB; or take more devices, "
-      "a smaller batch or more microbatches.");
+  EXPECT_EQ(plan_error(heavy_profile(),
+                       devices(2, {150 << 20}),
+                       {{.batch = 8}, {.stages = 2}}),
+            "no cut of 'net' into 2 stages fits a memory of 150 MiB per "
+            "device. Give every device at least 225 MiB; or take more devices, "
+            "a smaller batch or more microbatches.");
   std::vector<DeviceSpec> unequal = devices(3, {50 << 20});
   unequal[1].memory = {90 << 20};
-  EXPECT_EQ(
-      plan_error(heavy_profile(), unequal, {.batch = 8, .schedule = "1f1b"}),
-      "no cut of 'net' into 1 to 3 stages fits a memory of 50.0 MiB to "
-      "90.0 MiB per device. Give every device at least 225 MiB, which is "
-      "enough for 2 stages; or take more devices, a smaller batch or "
-      "more microbatches.");
+  EXPECT_EQ(plan_error(
+                heavy_profile(), unequal, {{.batch = 8}, {.schedule = "1f1b"}}),
+            "no cut of 'net' into 1 to 3 stages fits a memory of 50.0 MiB to "
+            "90.0 MiB per device. Give every device at least 225 MiB, which is "
+            "enough for 2 stages; or take more devices, a smaller batch or "
+            "more microbatches.");
 }
 
 // The amount behind "at least", as a user would type it into a configuration.
@@ -531,8 +517,9 @@ TEST(MakePlan, fits_when_given_back_the_budget_its_error_names) {
       layer.activations = {bytes(random)};
       layer.crossing = {bytes(random)};
     }
-    const PlanRequest request{
-        .batch = 16, .stages = i % 4, .schedule = i % 8 < 4 ? "auto" : "1f1b"};
+    const PlanTask request{
+        {.batch = 16},
+        {.stages = i % 4, .schedule = i % 8 < 4 ? "auto" : "1f1b"}};
     const std::string message = plan_error(profile, devices(3, {1}), request);
     ASSERT_NE(message, "no error");
     const Bytes budget = budget_in(message);

@@ -106,7 +106,7 @@ TEST(Prediction, is_refused_where_it_is_of_other_stages_or_too_large) {
 TEST(Prediction, is_of_the_plan_with_what_is_fixed) {
   const Profile profile = blocks_and_head(2, {1000});
   const Plan plan =
-      make_plan(profile, devices(3), {.batch = 12, .schedule = "1f1b"});
+      make_plan(profile, devices(3), {{.batch = 12}, {.schedule = "1f1b"}});
   ASSERT_TRUE(plan.steals);
   const Prediction& found = *plan.prediction;
   std::vector<Bytes> peaks =
@@ -126,7 +126,7 @@ TEST(Prediction, is_of_the_plan_with_what_is_fixed) {
 TEST(Prediction, without_one_the_stages_are_taken_to_be_even) {
   Plan plan = make_plan(profile_of({0.001, 0.001}),
                         devices(2),
-                        {.batch = 4, .stages = 2, .schedule = "1f1b"});
+                        {{.batch = 4}, {.stages = 2, .schedule = "1f1b"}});
   plan.prediction.reset();
   const ScheduleCosts costs = costs_of(plan);
   ASSERT_EQ(costs.stages.size(), 2U);
@@ -178,7 +178,7 @@ TEST(Prediction, searched_schedules_fit_the_budgets_with_messages_in_flight) {
       const Plan plan =
           make_plan(profile,
                     devices(4, budget),
-                    {.batch = 16, .microbatches = 8, .steals = steals});
+                    {{.batch = 16}, {.microbatches = 8, .steals = steals}});
       check_plan(plan, layers_of(profile));
       expect_fits(plan, budget);
       searched += is_generated(plan) ? 0 : 1;

@@ -166,9 +166,10 @@ void expect_enough(Bytes predicted, Bytes needed, const std::string& what) {
 
 void expect_right_needs(const Model& model, const Batch& batch) {
   const SingleThreadScope alone;  // as on a device of one core
-  const ScaledRequest scaled(profile(model, batch, {}, {two_devices().front()}),
-                             {.batch = batch.inputs.size(0), .microbatches = 1},
-                             1);
+  const ScaledRequest scaled(
+      profile(model, batch, {}, {two_devices().front()}),
+      {{.batch = batch.inputs.size(0)}, {.microbatches = 1}},
+      1);
   for (int first = 0; first + 1 < model.size(); ++first) {
     Values inputs{batch.inputs};
     if (first > 0) {
@@ -256,8 +257,8 @@ TEST(Profiler, a_plan_holds_every_layer_once_and_predicts_something) {
   const Plan found = plan(model,
                           two_devices(),
                           samples(),
-                          {},
-                          {.batch = 64, .stages = 2, .microbatches = 4});
+                          {.batch = 64},
+                          {.stages = 2, .microbatches = 4});
   check_plan(found, model.layer_names());
   EXPECT_EQ(found.stages.size(), 2u);
   EXPECT_GT(found.prediction->step.value, 0);
@@ -292,13 +293,24 @@ Model small_gpt() {
               .tied = true});
 }
 
+TEST(Profiler, ranks_that_are_processes_do_not_steal) {
+  Devices devices = two_devices();
+  for (Device& device : devices) {
+    device.process = true;
+  }
+  const Plan found =
+      plan(wide_mlp(), devices, samples(), {.batch = 8}, {.stages = 2});
+  EXPECT_FALSE(found.steals);
+  EXPECT_EQ(found.in_order_because, "ranks are processes");
+}
+
 TEST(Profiler, a_plan_has_the_ties_of_the_model) {
   const Model model = small_gpt();
   const std::vector<LayerTie> ties = layer_ties(model);
   EXPECT_EQ(ties, (std::vector<LayerTie>{{0, model.size() - 1}}));
   const Batch batch{torch::randint(64, {8, 16}), torch::randint(64, {8, 16})};
   const Plan found =
-      plan(model, two_devices(), batch, {}, {.batch = 8, .stages = 2});
+      plan(model, two_devices(), batch, {.batch = 8}, {.stages = 2});
   check_plan(found, model.layer_names(), ties);
   EXPECT_EQ(found.schedule.graph.ties(),
             (std::vector<StageTie>{{StageId{0}, StageId{1}}}));
@@ -335,7 +347,7 @@ TEST(Profiler, a_plan_takes_a_schedule_that_is_given) {
 
 TEST(Profiler, the_number_of_microbatches_is_chosen_where_it_is_left_open) {
   const Model model = wide_mlp();
-  const Plan found = plan(model, two_devices(), samples(), {}, {.batch = 64});
+  const Plan found = plan(model, two_devices(), samples(), {.batch = 64});
   check_plan(found, model.layer_names());
   const std::set tried{2, 4, 8, 16};
   EXPECT_TRUE(tried.contains(found.schedule.microbatches))
@@ -360,7 +372,7 @@ TEST(Profiler, the_number_of_microbatches_weighs_bubbles_against_overhead) {
                             small,
                             large,
                             {{.name = "a"}, {.name = "b"}},
-                            {.batch = 64, .stages = 2, .schedule = "1f1b"})
+                            {{.batch = 64}, {.stages = 2, .schedule = "1f1b"}})
         .schedule.microbatches;
   };
   EXPECT_EQ(microbatches_where({}), 16);
@@ -374,13 +386,12 @@ TEST(Profiler, more_devices_than_cores_leave_all_small_numbers_to_choose) {
     devices.push_back(devices.front());
     devices.back().name = name;
   }
-  const Plan found = plan(wide_mlp(), devices, samples(), {}, {.batch = 64});
+  const Plan found = plan(wide_mlp(), devices, samples(), {.batch = 64});
   EXPECT_LE(found.schedule.microbatches, 8);
 }
 
 TEST(Profiler, a_small_batch_has_no_more_microbatches_than_samples) {
-  const Plan found =
-      plan(wide_mlp(), two_devices(), samples(), {}, {.batch = 3});
+  const Plan found = plan(wide_mlp(), two_devices(), samples(), {.batch = 3});
   EXPECT_LE(found.schedule.microbatches, 3);
 }
 
@@ -458,7 +469,7 @@ TEST(Profiler, a_layer_that_fails_is_named) {
   Model model("misfit");
   model.add<torch::nn::Linear>("fine", kWidth, 3);
   model.add<torch::nn::Linear>("wrong", 4, 4);
-  EXPECT_THROW(plan(model, two_devices(), samples(), {}, {.batch = 16}), Error);
+  EXPECT_THROW(plan(model, two_devices(), samples(), {.batch = 16}), Error);
 }
 
 }  // namespace

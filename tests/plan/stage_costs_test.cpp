@@ -42,16 +42,13 @@ TEST(Buckets, hold_no_layer_without_parameters) {
 
 TEST(Buckets, are_those_of_the_stages_of_a_plan_with_replicas) {
   const Profile profile = profile_with({10, 10, 10, 10});
-  const PlanRequest request{.batch = 8,
-                            .stages = 2,
-                            .replicas = 2,
-                            .schedule = "1f1b",
-                            .bucket = {10}};
+  const PlanTask request{{.batch = 8, .bucket = {10}},
+                         {.stages = 2, .replicas = 2, .schedule = "1f1b"}};
   const Plan plan = make_plan(profile, devices(4), request);
   EXPECT_EQ(plan.stages[0].buckets, (Buckets{{"1"}, {"0"}}));
   EXPECT_EQ(plan.stages[1].buckets, (Buckets{{"3"}, {"2"}}));
   EXPECT_EQ(plan.schedule.synchronisation.buckets, (std::vector{2, 2}));
-  PlanRequest alone = request;
+  PlanTask alone = request;
   alone.replicas = 1;
   const Plan one = make_plan(profile, devices(2), alone);
   EXPECT_TRUE(one.stages[0].buckets.empty());
@@ -60,17 +57,18 @@ TEST(Buckets, are_those_of_the_stages_of_a_plan_with_replicas) {
 
 TEST(StageCosts, a_sum_over_replicas_takes_its_share_of_the_stage) {
   Profile profile = profile_with({1'000'000, 1'000'000});
-  const PlanRequest request{
-      .batch = 8, .replicas = 2, .bucket = {1'000'000}, .sum_bandwidth = 1e9};
+  const PlanTask request{
+      {.batch = 8, .bucket = {1'000'000}, .messages = {.sum_bandwidth = 1e9}},
+      {.replicas = 2}};
   const ScaledRequest scaled(profile, request, 4);
   // Half of 2 MB there and back, in two buckets.
   EXPECT_EQ(stage_cost(scaled, {}, 0, 2).cost.reduce, Seconds{0.001});
-  PlanRequest sharded = request;
+  PlanTask sharded = request;
   sharded.shard_states = ShardStates::gradients;
   // After every microbatch.
   EXPECT_EQ(stage_cost({profile, sharded, 4}, {}, 0, 2).cost.reduce,
             Seconds{0.0005});
-  PlanRequest alone = request;
+  PlanTask alone = request;
   alone.replicas = 1;
   EXPECT_EQ(stage_cost({profile, alone, 4}, {}, 0, 2).cost.reduce, Seconds{});
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cleave/policies.h"
 #include "cleave/units.h"
 
 // What the user may set. The members hold the defaults; schema_keys.cpp says
@@ -63,7 +64,7 @@ struct ParallelConfig {
   std::optional<int> stages_per_device;
   std::optional<int> replicas = 1;
   std::string shard_states = "none";
-  Bytes bucket{8 << 20};
+  Bytes bucket = kDefaultBucket;
   std::optional<int> microbatches;
   std::string schedule = "auto";
   bool stealing = true;

@@ -204,6 +204,7 @@ Device Job::own_device(const DeviceOptions& options) {
                    ? device_share(0, 1, options)
                    : device_share(place.local_rank, place.local_ranks, options);
   own.name = "mpi:" + std::to_string(world_->rank().value);
+  own.process = true;
   return own;
 }
 
@@ -231,7 +232,8 @@ Devices Job::devices(const Config& config) {
                        .cores = {},
                        .threads = own.threads,
                        .memory = options.memory,
-                       .elsewhere = world_->place(rank).host != own_host});
+                       .elsewhere = world_->place(rank).host != own_host,
+                       .process = true});
   }
   devices[world_->rank().value] = own;
   messages_ = measure_messages(*others_);

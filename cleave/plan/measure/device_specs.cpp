@@ -1,5 +1,7 @@
 #include "cleave/plan/measure/device_specs.h"
 
+#include <algorithm>
+
 #include "cleave/counted.h"
 #include "cleave/error.h"
 #include "cleave/mesh.h"
@@ -14,6 +16,10 @@ std::vector<LayerTie> layer_ties(const Model& model) {
     }
   }
   return ties;
+}
+
+bool are_processes(const Devices& devices) {
+  return std::ranges::any_of(devices, &Device::process);
 }
 
 std::vector<DeviceSpec> device_specs(const Devices& devices) {

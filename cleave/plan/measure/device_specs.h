@@ -12,6 +12,9 @@ namespace cleave {
 // Which layers of the model share weights.
 std::vector<LayerTie> layer_ties(const Model& model);
 
+// Whether their ranks are processes, and not threads of this one.
+bool are_processes(const Devices& devices);
+
 // Local devices as the planner sees them. Throws Error where check_budgets()
 // does.
 std::vector<DeviceSpec> device_specs(const Devices& devices);

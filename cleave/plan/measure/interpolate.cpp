@@ -70,17 +70,17 @@ Plan plan_with_one_of(const std::vector<int>& counts,
                       const Profile& small,
                       const Profile& large,
                       const std::vector<DeviceSpec>& devices,
-                      PlanRequest request) {
-  const std::int64_t batch = batch_of_replica(request.batch, request.replicas);
+                      PlanTask task) {
+  const std::int64_t batch = batch_of_replica(task.batch, task.replicas);
   std::optional<Plan> best;
   std::optional<Error> problem;
   for (const int count : counts) {
-    request.microbatches = count;
+    task.microbatches = count;
     const auto samples = static_cast<double>(size_of_microbatch(batch, count));
     const bool measured = small.microbatch == large.microbatch;
     try {
       Plan plan = make_plan(
-          measured ? small : between(small, large, samples), devices, request);
+          measured ? small : between(small, large, samples), devices, task);
       if (!best || plan.prediction->step < best->prediction->step) {
         best = std::move(plan);
       }

@@ -24,6 +24,6 @@ Plan plan_with_one_of(const std::vector<int>& counts,
                       const Profile& small,
                       const Profile& large,
                       const std::vector<DeviceSpec>& devices,
-                      PlanRequest request);
+                      PlanTask task);
 
 }  // namespace cleave

@@ -13,13 +13,21 @@ namespace {
 // Numbers of microbatches per device that are tried.
 constexpr std::int64_t kPerDevice[] = {1, 2, 4, 8};
 
-// Throws Error where neither has one.
-std::int64_t batch_of(const PlanRequest& request, const Training& training) {
-  const std::int64_t batch = request.batch > 0 ? request.batch : training.batch;
-  if (batch < 1) {
+PlanTask task_for(const Devices& devices,
+                  const Training& training,
+                  const PlanRequest& request,
+                  const MessageSpeed& messages) {
+  if (training.batch < 1) {
     fail("the samples of a step are not given", "Set Training::batch.");
   }
-  return batch;
+  return with_given_schedule({{.batch = training.batch,
+                               .state_copies = state_copies(training.optimizer),
+                               .clips = training.clip > 0,
+                               .bucket = training.bucket,
+                               .ranks_are_processes = are_processes(devices),
+                               .messages = messages,
+                               .given = {}},
+                              request});
 }
 
 // Ascending, none twice.
@@ -56,35 +64,33 @@ Plan plan(const Model& model,
           const Devices& devices,
           const Dataset& data,
           const Training& training,
-          const PlanRequest& wanted) {
-  PlanRequest request = wanted;
-  request.batch = std::min(batch_of(request, training), data.size());
-  return plan(
-      model, devices, first_samples(data, request.batch), training, request);
+          const PlanRequest& request,
+          const MessageSpeed& messages) {
+  Training part = training;
+  part.batch = std::min(training.batch, data.size());
+  const Batch sample =
+      first_samples(data, std::max<std::int64_t>(1, part.batch));
+  return plan(model, devices, sample, part, request, messages);
 }
 
 Plan plan(const Model& model,
           const Devices& devices,
           const Batch& sample,
           const Training& training,
-          const PlanRequest& wanted) {
+          const PlanRequest& request,
+          const MessageSpeed& messages) {
   const std::vector<DeviceSpec> specs = device_specs(devices);
-  PlanRequest request = wanted;
-  request.batch = batch_of(request, training);
-  request.state_copies = state_copies(training.optimizer);
-  request.clips = training.clip > 0;
-  request.bucket = training.bucket;
-  const int replicas = std::max(1, request.replicas);
+  const PlanTask task = task_for(devices, training, request, messages);
+  const int replicas = std::max(1, task.replicas);
   const auto all = std::max(1, static_cast<int>(devices.size()) / replicas);
   const int ranks =
-      request.stages > 0
-          ? std::min(request.stages, all)
+      task.stages > 0
+          ? std::min(task.stages, all)
           : std::clamp(with_cores_of_their_own(devices) / replicas, 1, all);
-  const std::int64_t batch = batch_of_replica(request.batch, replicas);
+  const std::int64_t batch = batch_of_replica(task.batch, replicas);
   const Devices used(devices.begin(), devices.begin() + ranks);
-  const int wanted_count = wanted_microbatches(request);
-  const std::vector<int> counts = wanted_count > 0
-                                      ? std::vector{wanted_count}
+  const std::vector<int> counts = task.microbatches > 0
+                                      ? std::vector{task.microbatches}
                                       : counts_to_try(ranks, batch);
   const auto profile_with = [&](int count) {
     const Batch microbatch = part_of(sample, size_of_microbatch(batch, count));
@@ -95,7 +101,7 @@ Plan plan(const Model& model,
   const Profile small = profile_with(counts.back());
   const Profile large =
       counts.size() > 1 ? profile_with(counts.front()) : small;
-  return plan_with_one_of(counts, small, large, specs, request);
+  return plan_with_one_of(counts, small, large, specs, task);
 }
 
 }  // namespace cleave
