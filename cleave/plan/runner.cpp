@@ -21,6 +21,9 @@ Seconds mean_action(const std::vector<StagePrediction>& stages) {
 }
 
 std::string why_in_order(const Plan& plan, const RunnerFacts& facts) {
+  if (plan.replicas > 1) {
+    return "replicas sum gradients in one order";
+  }
   if (plan.devices.size() < 2) {
     return "there is one device";
   }
@@ -29,9 +32,6 @@ std::string why_in_order(const Plan& plan, const RunnerFacts& facts) {
   }
   if (!facts.wants_stealing) {
     return "stealing is off";
-  }
-  if (plan.replicas > 1) {
-    return "replicas sum gradients in one order";
   }
   if (facts.shares_cores) {
     return "devices share cores";

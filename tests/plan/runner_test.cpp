@@ -21,6 +21,7 @@ TEST(Runner, ranks_that_may_steal_have_no_reason_not_to) {
 TEST(Runner, says_why_ranks_work_in_order) {
   EXPECT_EQ(why(1, 1), "there is one device");
   EXPECT_EQ(why(2, 2), "replicas sum gradients in one order");
+  EXPECT_EQ(why(1, 2), "replicas sum gradients in one order");
   EXPECT_EQ(why(2, 1, {.shares_cores = true}), "devices share cores");
   EXPECT_EQ(why(2, 1, {.action = {0.0001}}), "actions are too short");
   EXPECT_EQ(why(2, 1, {.wants_stealing = false}), "stealing is off");
